@@ -1,0 +1,173 @@
+//! The seam to the message broker: receive, renew, settle, send.
+//!
+//! The consumer knows only these traits. [`servicebus`] is the adapter for Azure Service Bus and
+//! the only place that knows its client.
+
+pub(crate) mod connection_string;
+#[cfg(feature = "servicebus")]
+pub mod servicebus;
+
+use std::fmt;
+use std::future::Future;
+use std::time::Duration;
+
+use crate::delivery::{Delivery, SourceId};
+use crate::settle::Settlement;
+
+/// Something that deliveries can be received from: a queue, or its dead-letter queue.
+pub trait Source: Send + Sync + 'static {
+    /// The receiver that [`open`](Self::open) gives.
+    type Receiver: Receiver;
+
+    /// Where the deliveries come from, for level 1 keys.
+    fn id(&self) -> &SourceId;
+
+    /// Connects and starts to receive.
+    ///
+    /// The broker may lock up to `prefetch` messages for this receiver ahead of
+    /// [`Receiver::receive`]; at least one.
+    fn open(&self, prefetch: u32)
+    -> impl Future<Output = Result<Self::Receiver, BrokerError>> + Send;
+}
+
+/// An open receiver. Messages are locked for it, not taken away: what is not settled comes again.
+pub trait Receiver: Send + 'static {
+    /// Settles and renews what this receiver received.
+    type Settler: Settler;
+
+    /// A handle for the tasks that handle deliveries.
+    fn settler(&self) -> Self::Settler;
+
+    /// Waits for the next delivery, however long that takes.
+    ///
+    /// Dropping the future loses nothing. After an error the receiver is of no more use: open a
+    /// new one.
+    fn receive(&mut self) -> impl Future<Output = Result<Locked, BrokerError>> + Send;
+
+    /// Stops receiving, ends the links in order and lets what was given to the settler go out.
+    fn close(self) -> impl Future<Output = ()> + Send;
+}
+
+/// A delivery under its lock.
+#[derive(Debug)]
+pub struct Locked {
+    /// The message.
+    pub delivery: Delivery,
+    /// The lock that it is held under.
+    pub lock: LockId,
+    /// How long the lock holds from now, as far as the clocks agree.
+    pub lock_remaining: Duration,
+}
+
+/// Names a lock of one receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LockId(pub u64);
+
+/// Settles deliveries and renews their locks.
+pub trait Settler: Clone + Send + Sync + 'static {
+    /// Renews a lock and says how long it holds from now.
+    fn renew(&self, lock: LockId) -> impl Future<Output = Result<Duration, BrokerError>> + Send;
+
+    /// Tells the broker what becomes of a message.
+    ///
+    /// `Ok` means that the broker was told, not that it agreed: a lock may have run out, and then
+    /// the message comes again. [`Settlement::Leave`] tells nothing and forgets the lock.
+    fn settle(
+        &self,
+        lock: LockId,
+        settlement: Settlement,
+    ) -> impl Future<Output = Result<(), BrokerError>> + Send;
+}
+
+/// What went wrong between us and the broker.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BrokerError {
+    /// The entity does not exist.
+    #[error("there is no entity `{entity}` at `{namespace}`; create it, or correct the name")]
+    NotFound {
+        /// The namespace's host.
+        namespace: String,
+        /// The entity's path.
+        entity: String,
+    },
+    /// The broker refused the credentials.
+    #[error("`{namespace}` refused the credentials; check key name and key, and that they may listen and send")]
+    Unauthorized {
+        /// The namespace's host.
+        namespace: String,
+        /// The client's error.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The broker cannot be reached, or the connection broke.
+    #[error("cannot reach `{namespace}`; check the endpoint, the network and that the broker runs")]
+    Unreachable {
+        /// The namespace's host.
+        namespace: String,
+        /// The client's error.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The lock is not held any more; the message comes again.
+    #[error("the lock has run out")]
+    LockLost,
+    /// The receiver or sender has been closed.
+    #[error("the link to the broker is closed")]
+    Closed,
+    /// The broker refused an operation for another reason.
+    #[error("`{operation}` failed at `{namespace}`")]
+    Operation {
+        /// What was being done.
+        operation: &'static str,
+        /// The namespace's host.
+        namespace: String,
+        /// The client's error.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+/// A message to be sent.
+#[derive(Clone, Default)]
+pub struct OutgoingMessage {
+    /// The body's bytes.
+    pub body: bytes::Bytes,
+    /// The MessageId: level 1 and the broker's duplicate detection go by it. At most 128
+    /// characters.
+    pub message_id: Option<String>,
+    /// The subject, also known as label.
+    pub subject: Option<String>,
+    /// The content type of the body.
+    pub content_type: Option<String>,
+}
+
+impl OutgoingMessage {
+    /// A message whose body is `value` as JSON.
+    ///
+    /// # Errors
+    ///
+    /// When `value` cannot be serialized.
+    pub fn json<T: serde::Serialize>(value: &T) -> Result<Self, serde_json::Error> {
+        Ok(Self {
+            body: serde_json::to_vec(value)?.into(),
+            content_type: Some("application/json".to_owned()),
+            ..Self::default()
+        })
+    }
+
+    /// Sets the MessageId.
+    #[must_use]
+    pub fn with_message_id(mut self, message_id: impl Into<String>) -> Self {
+        self.message_id = Some(message_id.into());
+        self
+    }
+}
+
+impl fmt::Debug for OutgoingMessage {
+    /// Bodies may be confidential: only the size is shown.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OutgoingMessage")
+            .field("message_id", &self.message_id)
+            .field("subject", &self.subject)
+            .field("body_len", &self.body.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,187 @@
+//! What the attribute implements: a handler, its description and its arguments.
+
+use std::any::{Any, TypeId, type_name};
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+
+use crate::delivery::Delivery;
+use crate::key::KeyEncoder;
+use crate::outcome::Failure;
+use crate::store::{Store, Work};
+
+/// How a handler is made idempotent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Level {
+    /// The handler itself is naturally idempotent: nothing is claimed.
+    Zero,
+    /// Deduplicated by the broker's MessageId, within its source.
+    One,
+    /// Deduplicated by the fields that identify the operation.
+    Two,
+}
+
+impl Level {
+    /// The number that the attribute takes.
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::Zero => 0,
+            Self::One => 1,
+            Self::Two => 2,
+        }
+    }
+}
+
+/// The fixed facts about a handler.
+#[derive(Clone, Copy, Debug)]
+pub struct HandlerSpec {
+    /// The function's name, for logs.
+    pub name: &'static str,
+    /// The stable name under which its keys live.
+    pub scope: &'static str,
+    /// How it is made idempotent.
+    pub level: Level,
+    /// The key's field paths in their declared order; empty below level 2.
+    pub key: &'static [&'static str],
+}
+
+/// A handler for deliveries, with its effects in the database of `S`.
+///
+/// Implemented by [`#[idempotent]`](crate::idempotent) for the struct that it generates.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a handler for `{S}`",
+    label = "not a handler for this store",
+    note = "pass the struct that `#[idempotent]` generates: `place_order` becomes `PlaceOrderHandler`",
+    note = "its transaction `&mut Tx<_>` must name the store that the consumer was built with"
+)]
+pub trait Handler<S: Store>: Send + Sync + 'static {
+    /// The fixed facts about this handler.
+    const SPEC: HandlerSpec;
+
+    /// What a delivery's body is decoded into.
+    type Message: DeserializeOwned + Send;
+
+    /// The unit of work that the handler runs in: [`Tx<S>`](crate::Tx), or
+    /// [`NoTransaction`](crate::store::NoTransaction) at level 0.
+    type Work: Work<S>;
+
+    /// Appends the key's fields; does nothing below level 2.
+    fn key(message: &Self::Message, key: &mut KeyEncoder) {
+        let _ = (message, key);
+    }
+
+    /// Names what the extractors need, so that a consumer without it is refused at start.
+    fn require(requirements: &mut Requirements) {
+        let _ = requirements;
+    }
+
+    /// Calls the function.
+    fn call<'a>(
+        work: &'a mut Self::Work,
+        message: Self::Message,
+        context: &'a Context,
+    ) -> impl Future<Output = Result<(), Failure>> + Send + 'a;
+}
+
+/// What a handler is called with beside its transaction and message.
+#[derive(Clone, Debug)]
+pub struct Context {
+    delivery: Arc<Delivery>,
+    states: Arc<States>,
+}
+
+impl Context {
+    /// The context of one delivery.
+    pub fn new(delivery: impl Into<Arc<Delivery>>, states: impl Into<Arc<States>>) -> Self {
+        Self { delivery: delivery.into(), states: states.into() }
+    }
+
+    /// The delivery that is being handled.
+    pub fn delivery(&self) -> &Delivery {
+        &self.delivery
+    }
+}
+
+/// An argument that a handler may take after its message.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an argument that a handler can take",
+    label = "not an extractor",
+    note = "after the message come extractors: `&Delivery` or `State<T>`"
+)]
+pub trait FromContext<'a>: Sized {
+    /// Takes the argument out of the context.
+    ///
+    /// # Errors
+    ///
+    /// When the context lacks what [`require`](Self::require) names.
+    fn from_context(context: &'a Context) -> Result<Self, Failure>;
+
+    /// Names what must be there before the first delivery.
+    fn require(requirements: &mut Requirements) {
+        let _ = requirements;
+    }
+}
+
+impl<'a> FromContext<'a> for &'a Delivery {
+    fn from_context(context: &'a Context) -> Result<Self, Failure> {
+        Ok(context.delivery())
+    }
+}
+
+/// Shared state for handlers: a client, a pool, a configuration.
+///
+/// Give the value to the consumer with [`state`](crate::ConsumerBuilder::state); each call gets a
+/// clone.
+#[derive(Clone, Copy, Debug)]
+pub struct State<T>(pub T);
+
+impl<T: Clone + Send + Sync + 'static> FromContext<'_> for State<T> {
+    fn from_context(context: &Context) -> Result<Self, Failure> {
+        match context.states.get::<T>() {
+            Some(value) => Ok(Self(value.clone())),
+            None => Err(Failure::from(missing_state(type_name::<T>()))),
+        }
+    }
+
+    fn require(requirements: &mut Requirements) {
+        requirements.0.push((TypeId::of::<T>(), type_name::<T>()));
+    }
+}
+
+fn missing_state(name: &str) -> String {
+    format!("the handler takes `State<{name}>`, but no such state was given; call `.state(value)`")
+}
+
+/// The states that handlers can take, one a type.
+#[derive(Default)]
+pub struct States(HashMap<TypeId, Box<dyn Any + Send + Sync>>);
+
+impl States {
+    /// Adds a state, in place of an earlier one of the same type.
+    pub fn insert<T: Clone + Send + Sync + 'static>(&mut self, value: T) {
+        self.0.insert(TypeId::of::<T>(), Box::new(value));
+    }
+
+    fn get<T: 'static>(&self) -> Option<&T> {
+        self.0.get(&TypeId::of::<T>())?.downcast_ref()
+    }
+
+    /// One sentence for each requirement that is not met.
+    pub(crate) fn unmet(&self, requirements: &Requirements) -> Vec<String> {
+        let missing = requirements.0.iter().filter(|(id, _)| !self.0.contains_key(id));
+        missing.map(|(_, name)| missing_state(name)).collect()
+    }
+}
+
+impl std::fmt::Debug for States {
+    /// States may hold secrets: only their number is shown.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("States").field("len", &self.0.len()).finish_non_exhaustive()
+    }
+}
+
+/// What a handler's extractors need from the consumer.
+#[derive(Debug, Default)]
+pub struct Requirements(Vec<(TypeId, &'static str)>);

@@ -1,0 +1,185 @@
+//! What executing a delivery came to, and how a handler fails.
+
+use std::error::Error;
+use std::fmt;
+
+use crate::store::{Proof, StoreError};
+
+/// A handler's failure.
+///
+/// Any error turns into one by `?` and means *try again*: the transaction is rolled back and the
+/// message comes again. [`Failure::reject`] means *never*: the message is dead-lettered at once.
+///
+/// This type is deliberately no [`Error`]: that is what lets `?` convert every error type,
+/// `anyhow::Error` and plain text.
+pub struct Failure(Kind);
+
+enum Kind {
+    Retry(Box<dyn Error + Send + Sync>),
+    Reject(Rejection),
+}
+
+impl Failure {
+    /// The message can never be handled: dead-letter it now.
+    ///
+    /// `reason` is a short name that people and tools can match (`UnknownCurrency`); `description`
+    /// says what was wrong. The broker takes at most 4,096 characters of each; the rest is cut.
+    pub fn reject(reason: impl Into<String>, description: impl Into<String>) -> Self {
+        Self(Kind::Reject(Rejection::new(reason, description)))
+    }
+
+    pub(crate) fn into_outcome(self) -> Outcome {
+        match self.0 {
+            Kind::Retry(error) => Outcome::Retry(RetryReason::Handler(error)),
+            Kind::Reject(rejection) => Outcome::Reject(rejection),
+        }
+    }
+}
+
+impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self(Kind::Retry(error.into()))
+    }
+}
+
+impl fmt::Debug for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Kind::Retry(error) => f.debug_tuple("Retry").field(error).finish(),
+            Kind::Reject(rejection) => f.debug_tuple("Reject").field(rejection).finish(),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Kind::Retry(error) => error.fmt(f),
+            Kind::Reject(rejection) => rejection.fmt(f),
+        }
+    }
+}
+
+/// Why a message can never be handled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejection {
+    reason: String,
+    description: String,
+}
+
+/// The broker refuses longer dead-letter texts.
+const DEAD_LETTER_TEXT_MAX: usize = 4096;
+
+impl Rejection {
+    pub(crate) fn new(reason: impl Into<String>, description: impl Into<String>) -> Self {
+        Self { reason: cut(reason.into()), description: cut(description.into()) }
+    }
+
+    /// A short name that people and tools can match.
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+
+    /// What was wrong.
+    pub fn description(&self) -> &str {
+        &self.description
+    }
+}
+
+impl fmt::Display for Rejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.reason, self.description)
+    }
+}
+
+/// Cuts at a character boundary.
+fn cut(mut text: String) -> String {
+    if let Some((end, _)) = text.char_indices().nth(DEAD_LETTER_TEXT_MAX) {
+        text.truncate(end);
+    }
+    text
+}
+
+/// What executing a delivery came to.
+#[derive(Debug)]
+pub enum Outcome {
+    /// Our commit succeeded.
+    Done(Proof),
+    /// An earlier commit of the same key is proven.
+    Duplicate(Proof),
+    /// Another delivery holds the key right now. Not a duplicate: it may yet roll back.
+    Busy,
+    /// The handler or the infrastructure failed, and nothing was committed.
+    Retry(RetryReason),
+    /// The message can never be handled.
+    Reject(Rejection),
+    /// The commit is neither proven nor disproven.
+    Unknown(StoreError),
+}
+
+/// Why nothing was committed.
+#[derive(Debug)]
+pub enum RetryReason {
+    /// The handler returned an error.
+    Handler(Box<dyn Error + Send + Sync>),
+    /// The handler panicked; the text is its message.
+    Panic(String),
+    /// The database failed, or cannot be reached.
+    Store(StoreError),
+}
+
+impl fmt::Display for RetryReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Handler(error) => write!(f, "the handler failed: {}", Chain(error.as_ref())),
+            Self::Panic(message) => write!(f, "the handler panicked: {message}"),
+            Self::Store(error) => Chain(error).fmt(f),
+        }
+    }
+}
+
+/// An error with its sources, each text once: many errors repeat their source in their own text.
+pub(crate) struct Chain<'a>(pub(crate) &'a (dyn Error + 'static));
+
+impl fmt::Display for Chain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut said = self.0.to_string();
+        f.write_str(&said)?;
+        let mut source = self.0.source();
+        while let Some(error) = source {
+            let text = error.to_string();
+            if !said.contains(&text) {
+                write!(f, ": {text}")?;
+                said = text;
+            }
+            source = error.source();
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_error_becomes_a_retry() {
+        fn io() -> Result<(), Failure> {
+            Err(std::io::Error::other("disk"))?;
+            Ok(())
+        }
+        fn text() -> Result<(), Failure> {
+            Err("no")?;
+            Ok(())
+        }
+        for failure in [io().unwrap_err(), text().unwrap_err(), Failure::from("x".to_owned())] {
+            assert!(matches!(failure.into_outcome(), Outcome::Retry(RetryReason::Handler(_))));
+        }
+    }
+
+    #[test]
+    fn long_dead_letter_texts_are_cut_at_a_character() {
+        let rejection = Rejection::new("R", "é".repeat(10_000));
+        assert_eq!(rejection.description().chars().count(), DEAD_LETTER_TEXT_MAX);
+    }
+}

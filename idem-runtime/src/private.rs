@@ -1,0 +1,36 @@
+//! What generated code calls. Not for users: it changes without notice.
+
+use crate::outcome::Failure;
+use crate::store::{Store, Tx};
+
+/// Finds the store of a handler's transaction argument, also behind a type alias.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a transaction",
+    label = "expected `Tx<_>`",
+    note = "a handler takes `&mut Tx<S>` first, where `S` is the store: `Tx<Postgres>`, `Tx<Sqlite>`"
+)]
+pub trait Transaction {
+    /// The store that the transaction is open in.
+    type Store: Store;
+}
+
+impl<S: Store> Transaction for Tx<S> {
+    type Store = S;
+}
+
+/// What a handler may return.
+#[diagnostic::on_unimplemented(
+    message = "a handler must return `Result`, found `{Self}`",
+    label = "not a `Result` whose error converts into `Failure`",
+    note = "`Ok` commits the claim, `Err` rolls it back"
+)]
+pub trait HandlerResult {
+    /// Drops the value and unifies the error.
+    fn finish(self) -> Result<(), Failure>;
+}
+
+impl<T, E: Into<Failure>> HandlerResult for Result<T, E> {
+    fn finish(self) -> Result<(), Failure> {
+        self.map(drop).map_err(Into::into)
+    }
+}

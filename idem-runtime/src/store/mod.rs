@@ -1,0 +1,261 @@
+//! The seam to the database: begin, claim, guard, commit, and what an error means.
+//!
+//! A store keeps the *ledger*: one row for each claim, inserted in the same transaction as the
+//! handler's own rows, so that both are there or neither is.
+
+
+use std::error::Error;
+use std::fmt;
+use std::future::Future;
+use std::ops::{Deref, DerefMut};
+
+
+use crate::key::Digest;
+
+/// A database that keeps claims beside the handlers' own rows.
+pub trait Store: Clone + Send + Sync + 'static {
+    /// The engine's own connection, which [`Tx`] dereferences to.
+    type Connection: Send;
+
+    /// An open transaction; dropping it rolls back.
+    type Transaction: DerefMut<Target = Self::Connection> + Send + 'static;
+
+    /// Opens a transaction at read committed, or what the engine has in its place.
+    fn begin(&self) -> impl Future<Output = Result<Self::Transaction, StoreError>> + Send;
+
+    /// Inserts the claim unless its digest is there; the unique constraint decides.
+    fn claim(
+        transaction: &mut Self::Transaction,
+        claim: Claim,
+    ) -> impl Future<Output = Result<Claimed, StoreError>> + Send;
+
+    /// Proves that the transaction is still healthy and still the one that was begun.
+    fn guard(
+        transaction: &mut Self::Transaction,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Commits. An error whose kind is [`Fault::InDoubt`] leaves open whether it did.
+    fn commit(
+        transaction: Self::Transaction,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Rolls back and waits until it is done. Errors are of no interest: a connection that cannot
+    /// roll back is closed, and the server then does it.
+    fn rollback(transaction: Self::Transaction) -> impl Future<Output = ()> + Send;
+
+    /// Whether a committed claim with this digest exists, read outside any transaction.
+    fn is_claimed(&self, digest: Digest) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    /// What an error that a handler returned means; `None` when it is not the database's.
+    fn fault_of(error: &(dyn Error + 'static)) -> Option<Fault>;
+
+    /// Creates or updates the ledger's tables. Safe to run by several processes at once, and again.
+    fn migrate(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Checks that the database can be reached and its ledger has the version that this crate uses.
+    fn check(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
+}
+
+/// A handler's transaction. It dereferences to the engine's own connection, so handlers write
+/// plain sqlx: `query.execute(&mut **tx)`.
+///
+/// The claim and the handler's rows commit together after the handler returned `Ok`, and roll back
+/// together otherwise. Do not send `COMMIT`, `ROLLBACK` or statements that commit implicitly:
+/// the guard before the commit finds out, and the message is dead-lettered.
+pub struct Tx<S: Store> {
+    transaction: S::Transaction,
+    claim: Option<Claim>,
+}
+
+impl<S: Store> Deref for Tx<S> {
+    type Target = S::Connection;
+
+    fn deref(&self) -> &S::Connection {
+        &self.transaction
+    }
+}
+
+impl<S: Store> DerefMut for Tx<S> {
+    fn deref_mut(&mut self) -> &mut S::Connection {
+        &mut self.transaction
+    }
+}
+
+impl<S: Store> fmt::Debug for Tx<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tx").field("claim", &self.claim).finish_non_exhaustive()
+    }
+}
+
+/// What a handler runs in: a transaction, or at level 0 nothing at all.
+///
+/// `begin` and `commit` run on a task of their own and so to their end, even when the caller's
+/// future is dropped: a cancelled `BEGIN` would hand the pool a connection inside an open
+/// transaction, and a cancelled `COMMIT` would leave us not knowing.
+pub trait Work<S: Store>: Sized + Send {
+    /// Starts the unit of work.
+    fn begin(store: &S) -> impl Future<Output = Result<Self, StoreError>> + Send;
+
+    /// Claims a key for it.
+    fn claim(&mut self, claim: Claim) -> impl Future<Output = Result<Claimed, StoreError>> + Send;
+
+    /// Makes its effects permanent, or says that this did not or may not have happened.
+    fn commit(self, store: &S) -> impl Future<Output = Result<Proof, StoreError>> + Send;
+
+    /// Undoes its effects.
+    fn rollback(self) -> impl Future<Output = ()> + Send;
+}
+
+impl<S: Store> Work<S> for Tx<S> {
+    async fn begin(store: &S) -> Result<Self, StoreError> {
+        let store = store.clone();
+        let transaction = to_its_end(async move { store.begin().await }).await?;
+        Ok(Self { transaction, claim: None })
+    }
+
+    async fn claim(&mut self, claim: Claim) -> Result<Claimed, StoreError> {
+        let claimed = S::claim(&mut self.transaction, claim).await?;
+        self.claim = Some(claim);
+        Ok(claimed)
+    }
+
+    async fn commit(self, store: &S) -> Result<Proof, StoreError> {
+        let Self { transaction, claim } = self;
+        match to_its_end(guard_and_commit::<S>(transaction)).await {
+            Ok(()) => Ok(Proof(())),
+            Err(error) if error.fault == Fault::InDoubt => settle_doubt(store, claim, error).await,
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn rollback(self) {
+        to_its_end(async move { Ok(S::rollback(self.transaction).await) }).await.ok();
+    }
+}
+
+async fn guard_and_commit<S: Store>(mut transaction: S::Transaction) -> Result<(), StoreError> {
+    match S::guard(&mut transaction).await {
+        Ok(()) => S::commit(transaction).await,
+        Err(error) => {
+            S::rollback(transaction).await;
+            Err(error)
+        }
+    }
+}
+
+/// The claim's row, read on another connection, proves a commit whose answer was lost. Its absence
+/// proves nothing: the server may still be about to commit.
+async fn settle_doubt<S: Store>(
+    store: &S,
+    claim: Option<Claim>,
+    error: StoreError,
+) -> Result<Proof, StoreError> {
+    let Some(claim) = claim else { return Err(error) };
+    match store.is_claimed(claim.digest).await {
+        Ok(true) => Ok(Proof(())),
+        Ok(false) | Err(_) => Err(error),
+    }
+}
+
+/// The unit of work of a level 0 handler that takes no transaction.
+#[derive(Debug)]
+pub struct NoTransaction;
+
+impl<S: Store> Work<S> for NoTransaction {
+    async fn begin(_: &S) -> Result<Self, StoreError> {
+        Ok(Self)
+    }
+
+    async fn claim(&mut self, _: Claim) -> Result<Claimed, StoreError> {
+        Ok(Claimed::Ours)
+    }
+
+    /// A level 0 handler vouches for its own effects: its `Ok` is the proof.
+    async fn commit(self, _: &S) -> Result<Proof, StoreError> {
+        Ok(Proof(()))
+    }
+
+    async fn rollback(self) {}
+}
+
+/// What is claimed: the digest of the key within its scope.
+#[derive(Clone, Copy, Debug)]
+pub struct Claim {
+    /// The scope, stored beside the digest for people.
+    pub scope: &'static str,
+    /// The digest, which the unique constraint is on.
+    pub digest: Digest,
+}
+
+/// How a claim ended.
+#[derive(Debug)]
+pub enum Claimed {
+    /// The row is ours, if we commit.
+    Ours,
+    /// A committed row was there before.
+    Before(Proof),
+    /// Another transaction holds the key and has not ended.
+    Busy,
+}
+
+/// Proof that the effects of a key are committed. Only a commit, or a committed claim, makes one.
+#[derive(Debug)]
+pub struct Proof(());
+
+/// What an error of the database means for the message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A lost race against other transactions: worth another transaction right away.
+    Contention,
+    /// The database cannot be reached, or the connection broke, before the commit.
+    Unavailable,
+    /// The connection broke during the commit: it may have happened.
+    InDoubt,
+    /// The handler ended or replaced its transaction; what it wrote may be committed in part.
+    Broken,
+    /// The database refused the statement.
+    Refused,
+}
+
+/// A failed operation on the store.
+#[derive(Debug, thiserror::Error)]
+#[error("{operation}")]
+pub struct StoreError {
+    operation: String,
+    fault: Fault,
+    source: Option<Box<dyn Error + Send + Sync>>,
+}
+
+impl StoreError {
+    pub(crate) fn new(
+        operation: impl Into<String>,
+        fault: Fault,
+        source: impl Into<Box<dyn Error + Send + Sync>>,
+    ) -> Self {
+        Self { operation: operation.into(), fault, source: Some(source.into()) }
+    }
+
+    /// An error that we found, rather than the driver.
+    pub(crate) fn found(operation: impl Into<String>, fault: Fault) -> Self {
+        Self { operation: operation.into(), fault, source: None }
+    }
+
+    /// What the error means for the message.
+    pub fn fault(&self) -> Fault {
+        self.fault
+    }
+}
+
+/// Runs a step of a transaction on its own task, so that it ends even when the caller is dropped.
+async fn to_its_end<T: Send + 'static>(
+    step: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+) -> Result<T, StoreError> {
+    #[expect(clippy::disallowed_methods, reason = "the task is awaited here, and must outlive us")]
+    match tokio::spawn(step).await {
+        Ok(result) => result,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(error) => Err(StoreError::new("the runtime is shutting down", Fault::InDoubt, error)),
+        },
+    }
+}
