@@ -1,0 +1,33 @@
+//! `cargo xtask bench`.
+
+use std::process::ExitCode;
+
+use clap::Args;
+
+use crate::debian;
+use crate::report::Report;
+use crate::services::Services;
+use crate::shell::Shell;
+
+/// What to measure.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// The benchmark, such as `execute`; all of them when left out
+    name: Option<String>,
+}
+
+/// Runs the benchmark program with servers of its own.
+pub(crate) fn run(shell: &Shell, options: &Options) -> ExitCode {
+    let mut report = Report::default();
+    report.step("system libraries", || debian::provide_libraries(shell));
+    let services = Services::start(shell, &mut report);
+    report.step("benchmarks", || {
+        shell.check()?;
+        let mut cargo = shell.cargo();
+        cargo.args(["run", "--release", "--package", "idem-benchmarks", "--"]);
+        cargo.args(&options.name).envs(services.variables());
+        shell.run(&mut cargo)
+    });
+    services.stop(&mut report);
+    report.finish()
+}

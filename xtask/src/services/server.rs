@@ -1,0 +1,193 @@
+//! One server process: started on a free port, awaited, stopped.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use rustix::process::Signal;
+
+use crate::shell::{self, Shell};
+
+/// How often a port may be lost to another program before we give up.
+const PORT_ATTEMPTS_MAX: usize = 5;
+
+/// A loaded machine with a slow disk needs a while to start a database.
+const START_LIMIT: Duration = Duration::from_secs(60);
+
+/// How one kind of server is started and recognised.
+pub(super) struct Launch<'a> {
+    pub(super) log: PathBuf,
+    /// What the server writes to its log when it takes connections.
+    pub(super) ready: &'static str,
+    /// What makes it end in order without waiting for its clients.
+    pub(super) stop: Signal,
+    /// The command for a port.
+    pub(super) command: &'a dyn Fn(u16) -> Result<Command>,
+    /// The URL for a port.
+    pub(super) url: &'a dyn Fn(u16) -> String,
+}
+
+/// A running server. Dropping it stops it.
+#[derive(Debug)]
+pub(super) struct Server {
+    child: Child,
+    stop: Signal,
+    url: String,
+}
+
+enum Start {
+    Ready,
+    Ended,
+    Slow,
+}
+
+impl Server {
+    /// Starts the server on a free port and waits until it takes connections.
+    pub(super) fn start(shell: &Shell, launch: &Launch<'_>) -> Result<Self> {
+        for _ in 0..PORT_ATTEMPTS_MAX {
+            let port = free_port()?;
+            let (output, errors) = shell::open_log(&launch.log)?;
+            let mut command = (launch.command)(port)?;
+            let child = shell::spawn(command.stdout(output).stderr(errors))?;
+            let mut server = Self {
+                child,
+                stop: launch.stop,
+                url: (launch.url)(port),
+            };
+            match server.await_start(shell, launch)? {
+                Start::Ready => return Ok(server),
+                Start::Ended if is_taken(port) => {} // Another program was faster.
+                Start::Ended => bail!("it ended at once; {}", shell::log_tail(&launch.log)),
+                Start::Slow => bail!(
+                    "it is not ready after {START_LIMIT:?}; {}",
+                    shell::log_tail(&launch.log)
+                ),
+            }
+        }
+        bail!("lost {PORT_ATTEMPTS_MAX} free ports in a row to other programs")
+    }
+
+    fn await_start(&mut self, shell: &Shell, launch: &Launch<'_>) -> Result<Start> {
+        let mut start = Start::Slow;
+        shell.wait_until(START_LIMIT, || {
+            if self.child.try_wait()?.is_some() {
+                start = Start::Ended;
+            } else if says(&launch.log, launch.ready) {
+                start = Start::Ready;
+            }
+            Ok(!matches!(start, Start::Slow))
+        })?;
+        Ok(start)
+    }
+
+    pub(super) fn url(&self) -> &str {
+        &self.url
+    }
+
+    pub(super) fn stop(&mut self) -> Result<()> {
+        shell::stop(&mut self.child, self.stop)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Err(error) = self.stop() {
+            eprintln!("warning: {error:#}");
+        }
+    }
+}
+
+/// A loopback port that nobody listens on now. It may be lost before it is used.
+fn free_port() -> Result<u16> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free loopback port")?;
+    Ok(listener.local_addr()?.port())
+}
+
+fn is_taken(port: u16) -> bool {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_err()
+}
+
+fn says(log: &Path, text: &str) -> bool {
+    let log = std::fs::read(log).unwrap_or_default();
+    String::from_utf8_lossy(&log).contains(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    /// Starts `script` under `sh`, with a port as `$1`.
+    fn start(script: &str, on_port: &dyn Fn(u16)) -> Result<Server> {
+        let folder = tempfile::tempdir()?;
+        Server::start(
+            &Shell::new()?,
+            &Launch {
+                log: folder.path().join("log"),
+                ready: "ready",
+                stop: Signal::TERM,
+                command: &|port| {
+                    on_port(port);
+                    let mut command = Command::new("sh");
+                    command.args(["-c", script, "sh", &port.to_string()]);
+                    Ok(command)
+                },
+                url: &|port| format!("test://127.0.0.1:{port}"),
+            },
+        )
+    }
+
+    #[test]
+    fn starts_when_ready_and_ends_when_dropped() {
+        let server = start("echo ready; exec sleep 600", &|_| ()).unwrap();
+        assert!(server.url().starts_with("test://127.0.0.1:"));
+        let process = rustix::process::Pid::from_child(&server.child);
+        rustix::process::test_kill_process(process).unwrap();
+        drop(server);
+        assert!(rustix::process::test_kill_process(process).is_err());
+    }
+
+    #[test]
+    fn a_lost_port_is_replaced() {
+        let lost = RefCell::new(Vec::new());
+        let lose_two = |port| {
+            if lost.borrow().len() < 2 {
+                let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
+                lost.borrow_mut().push((port, listener));
+            }
+        };
+        let attempts = tempfile::NamedTempFile::new().unwrap();
+        let script = format!(
+            "echo >>{0}; test $(wc -l <{0}) -gt 2 || exit 1; echo ready; exec sleep 600",
+            attempts.path().display()
+        );
+        let server = start(&script, &lose_two).unwrap();
+        assert_eq!(lost.borrow().len(), 2);
+        assert!(
+            lost.borrow()
+                .iter()
+                .all(|(port, _)| !server.url().ends_with(&format!(":{port}")))
+        );
+    }
+
+    #[test]
+    fn losing_every_port_ends_with_an_error() {
+        let lost = RefCell::new(Vec::new());
+        let lose = |port| {
+            lost.borrow_mut()
+                .push(TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap());
+        };
+        let error = start("exit 1", &lose).unwrap_err();
+        assert!(error.to_string().contains("free ports"), "{error}");
+        assert_eq!(lost.borrow().len(), PORT_ATTEMPTS_MAX);
+    }
+
+    #[test]
+    fn a_server_that_ends_shows_its_log() {
+        let error = start("echo no space on device >&2; exit 1", &|_| ()).unwrap_err();
+        assert!(error.to_string().contains("no space on device"), "{error}");
+    }
+}
