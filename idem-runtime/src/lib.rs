@@ -13,7 +13,7 @@ pub mod __private;
 
 pub use delivery::{Delivery, Property, SourceId};
 pub use handler::{Context, FromContext, Handler, HandlerSpec, Level, State};
-// pub use idem_macros::idempotent;
+pub use idem_macros::idempotent;
 pub use key::KeyPart;
 pub use outcome::{Failure, Outcome};
 pub use settle::Settlement;
