@@ -325,9 +325,15 @@ mod tests {
     #[test]
     fn the_encoding_is_fixed() {
         let vector = digest(&[&42i64, &"ref-1", &true, &date!(2026 - 11 - 30)]);
-        assert_eq!(format!("{vector:?}"), "Digest(51cea5034be984cd3dd614f6a3d12706)");
+        assert_eq!(
+            format!("{vector:?}"),
+            "Digest(51cea5034be984cd3dd614f6a3d12706)"
+        );
         let source = SourceId::new("bus.example.net", "orders");
         let vector = Digest::of_message_id("orders.place", &source, "m-1");
-        assert_eq!(format!("{vector:?}"), "Digest(229cc4f09646f31a437ff5ee84e27312)");
+        assert_eq!(
+            format!("{vector:?}"),
+            "Digest(229cc4f09646f31a437ff5ee84e27312)"
+        );
     }
 }

@@ -226,6 +226,13 @@ pub enum Claimed {
 #[derive(Debug)]
 pub struct Proof(());
 
+#[cfg(test)]
+impl Proof {
+    pub(crate) fn for_test() -> Self {
+        Self(())
+    }
+}
+
 /// What an error of the database means for the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
