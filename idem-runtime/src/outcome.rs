@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
-use crate::store::{Proof, StoreError};
+use crate::store::{Fault, Proof, Store, StoreError};
 
 /// A handler's failure.
 ///
@@ -72,7 +72,10 @@ const DEAD_LETTER_TEXT_MAX: usize = 4096;
 
 impl Rejection {
     pub(crate) fn new(reason: impl Into<String>, description: impl Into<String>) -> Self {
-        Self { reason: cut(reason.into()), description: cut(description.into()) }
+        Self {
+            reason: cut(reason.into()),
+            description: cut(description.into()),
+        }
     }
 
     /// A short name that people and tools can match.
@@ -128,6 +131,17 @@ pub enum RetryReason {
     Store(StoreError),
 }
 
+impl RetryReason {
+    /// What the database's part in the failure means, if it had one.
+    pub(crate) fn fault<S: Store>(&self) -> Option<Fault> {
+        match self {
+            Self::Handler(error) => S::fault_of(error.as_ref()),
+            Self::Panic(_) => None,
+            Self::Store(error) => Some(error.fault()),
+        }
+    }
+}
+
 impl fmt::Display for RetryReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -172,14 +186,24 @@ mod tests {
             Err("no")?;
             Ok(())
         }
-        for failure in [io().unwrap_err(), text().unwrap_err(), Failure::from("x".to_owned())] {
-            assert!(matches!(failure.into_outcome(), Outcome::Retry(RetryReason::Handler(_))));
+        for failure in [
+            io().unwrap_err(),
+            text().unwrap_err(),
+            Failure::from("x".to_owned()),
+        ] {
+            assert!(matches!(
+                failure.into_outcome(),
+                Outcome::Retry(RetryReason::Handler(_))
+            ));
         }
     }
 
     #[test]
     fn long_dead_letter_texts_are_cut_at_a_character() {
         let rejection = Rejection::new("R", "é".repeat(10_000));
-        assert_eq!(rejection.description().chars().count(), DEAD_LETTER_TEXT_MAX);
+        assert_eq!(
+            rejection.description().chars().count(),
+            DEAD_LETTER_TEXT_MAX
+        );
     }
 }

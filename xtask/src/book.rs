@@ -8,12 +8,12 @@ use crate::report::Report;
 use crate::shell::Shell;
 use crate::tools::CargoTool;
 
-/// Without its default features, mdBook builds the book and does not serve it.
+/// Without its default features, mdBook builds the book and cannot serve it; search stays.
 const MDBOOK: CargoTool = CargoTool {
     name: "mdbook",
     version: "0.5.4",
     series: "0.5.",
-    install_options: &["--no-default-features"],
+    install_options: &["--no-default-features", "--features", "search"],
     takes: "one or two minutes",
 };
 

@@ -26,8 +26,10 @@ pub trait Source: Send + Sync + 'static {
     ///
     /// The broker may lock up to `prefetch` messages for this receiver ahead of
     /// [`Receiver::receive`]; at least one.
-    fn open(&self, prefetch: u32)
-    -> impl Future<Output = Result<Self::Receiver, BrokerError>> + Send;
+    fn open(
+        &self,
+        prefetch: u32,
+    ) -> impl Future<Output = Result<Self::Receiver, BrokerError>> + Send;
 }
 
 /// An open receiver. Messages are locked for it, not taken away: what is not settled comes again.
@@ -92,7 +94,9 @@ pub enum BrokerError {
         entity: String,
     },
     /// The broker refused the credentials.
-    #[error("`{namespace}` refused the credentials; check key name and key, and that they may listen and send")]
+    #[error(
+        "`{namespace}` refused the credentials; check key name and key, and that they may listen and send"
+    )]
     Unauthorized {
         /// The namespace's host.
         namespace: String,

@@ -3,12 +3,22 @@
 //! A store keeps the *ledger*: one row for each claim, inserted in the same transaction as the
 //! handler's own rows, so that both are there or neither is.
 
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod migration;
+#[cfg(feature = "postgres")]
+mod postgres;
+#[cfg(feature = "sqlite")]
+mod sqlite;
 
 use std::error::Error;
 use std::fmt;
 use std::future::Future;
 use std::ops::{Deref, DerefMut};
 
+#[cfg(feature = "postgres")]
+pub use postgres::{Postgres, PostgresTransaction};
+#[cfg(feature = "sqlite")]
+pub use sqlite::{Sqlite, SqliteTransaction};
 
 use crate::key::Digest;
 
@@ -19,6 +29,9 @@ pub trait Store: Clone + Send + Sync + 'static {
 
     /// An open transaction; dropping it rolls back.
     type Transaction: DerefMut<Target = Self::Connection> + Send + 'static;
+
+    /// The SQL that makes the ledger's tables, a file a version, in order.
+    const MIGRATIONS: &'static [&'static str];
 
     /// Opens a transaction at read committed, or what the engine has in its place.
     fn begin(&self) -> impl Future<Output = Result<Self::Transaction, StoreError>> + Send;
@@ -83,7 +96,9 @@ impl<S: Store> DerefMut for Tx<S> {
 
 impl<S: Store> fmt::Debug for Tx<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tx").field("claim", &self.claim).finish_non_exhaustive()
+        f.debug_struct("Tx")
+            .field("claim", &self.claim)
+            .finish_non_exhaustive()
     }
 }
 
@@ -110,7 +125,10 @@ impl<S: Store> Work<S> for Tx<S> {
     async fn begin(store: &S) -> Result<Self, StoreError> {
         let store = store.clone();
         let transaction = to_its_end(async move { store.begin().await }).await?;
-        Ok(Self { transaction, claim: None })
+        Ok(Self {
+            transaction,
+            claim: None,
+        })
     }
 
     async fn claim(&mut self, claim: Claim) -> Result<Claimed, StoreError> {
@@ -129,7 +147,11 @@ impl<S: Store> Work<S> for Tx<S> {
     }
 
     async fn rollback(self) {
-        to_its_end(async move { Ok(S::rollback(self.transaction).await) }).await.ok();
+        let rolled_back = async move {
+            S::rollback(self.transaction).await;
+            Ok(())
+        };
+        to_its_end(rolled_back).await.ok();
     }
 }
 
@@ -150,7 +172,9 @@ async fn settle_doubt<S: Store>(
     claim: Option<Claim>,
     error: StoreError,
 ) -> Result<Proof, StoreError> {
-    let Some(claim) = claim else { return Err(error) };
+    let Some(claim) = claim else {
+        return Err(error);
+    };
     match store.is_claimed(claim.digest).await {
         Ok(true) => Ok(Proof(())),
         Ok(false) | Err(_) => Err(error),
@@ -202,6 +226,13 @@ pub enum Claimed {
 #[derive(Debug)]
 pub struct Proof(());
 
+#[cfg(test)]
+impl Proof {
+    pub(crate) fn for_test() -> Self {
+        Self(())
+    }
+}
+
 /// What an error of the database means for the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -232,12 +263,20 @@ impl StoreError {
         fault: Fault,
         source: impl Into<Box<dyn Error + Send + Sync>>,
     ) -> Self {
-        Self { operation: operation.into(), fault, source: Some(source.into()) }
+        Self {
+            operation: operation.into(),
+            fault,
+            source: Some(source.into()),
+        }
     }
 
     /// An error that we found, rather than the driver.
     pub(crate) fn found(operation: impl Into<String>, fault: Fault) -> Self {
-        Self { operation: operation.into(), fault, source: None }
+        Self {
+            operation: operation.into(),
+            fault,
+            source: None,
+        }
     }
 
     /// What the error means for the message.
@@ -250,12 +289,55 @@ impl StoreError {
 async fn to_its_end<T: Send + 'static>(
     step: impl Future<Output = Result<T, StoreError>> + Send + 'static,
 ) -> Result<T, StoreError> {
-    #[expect(clippy::disallowed_methods, reason = "the task is awaited here, and must outlive us")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the task is awaited here, and must outlive us"
+    )]
     match tokio::spawn(step).await {
         Ok(result) => result,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            Err(error) => Err(StoreError::new("the runtime is shutting down", Fault::InDoubt, error)),
+            Err(error) => Err(StoreError::new(
+                "the runtime is shutting down",
+                Fault::InDoubt,
+                error,
+            )),
         },
+    }
+}
+
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+const BROKEN_TRANSACTION: &str = "the handler ended its transaction; handlers must not send \
+     `COMMIT`, `ROLLBACK` or statements that commit implicitly";
+
+#[cfg(feature = "postgres")]
+const SWALLOWED_ERROR: &str = "the handler ignored an error of a statement in its transaction, \
+     which can only be rolled back; return the error, or use a savepoint";
+
+/// Finds the driver's error in what a handler returned, also behind the handler's own types.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+fn sqlx_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a sqlx::Error> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        next = error.source();
+    }
+    None
+}
+
+/// What an error that the database server did not send means, before the commit.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+fn driver_fault(error: &sqlx::Error) -> Fault {
+    match error {
+        sqlx::Error::Io(_)
+        | sqlx::Error::Tls(_)
+        | sqlx::Error::Protocol(_)
+        | sqlx::Error::PoolTimedOut
+        | sqlx::Error::PoolClosed
+        | sqlx::Error::WorkerCrashed
+        | sqlx::Error::BeginFailed => Fault::Unavailable,
+        _ => Fault::Refused,
     }
 }

@@ -91,8 +91,10 @@ pub(crate) fn run(shell: &Shell) -> ExitCode {
     for (variable, url) in services.variables() {
         println!("export {variable}='{url}'");
     }
-    eprintln!("The servers run until Ctrl-C.");
-    shell.wait_for_interrupt();
+    if !services.running.is_empty() {
+        eprintln!("    running until Ctrl-C");
+        shell.wait_for_interrupt();
+    }
     services.stop(&mut report);
     report.finish()
 }

@@ -1,0 +1,148 @@
+//! Describes a consumer and refuses what cannot work before the first delivery.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::registry::Registered;
+use super::{Consumer, Counters, Limits, Shared};
+use crate::broker::Source;
+use crate::handler::{Handler, States};
+use crate::store::Store;
+
+/// Describes a [`Consumer`].
+#[derive(Debug)]
+pub struct ConsumerBuilder<B: Source, S: Store> {
+    source: B,
+    store: S,
+    handler: Option<Registered<S>>,
+    states: States,
+    limits: Limits,
+}
+
+impl<B: Source, S: Store> ConsumerBuilder<B, S> {
+    pub(super) fn new(source: B, store: S) -> Self {
+        let limits = Limits {
+            in_flight_max: 16,
+            delivery_count_max: 10,
+            renewal_max: Duration::from_secs(5 * 60),
+            shutdown_deadline: Duration::from_secs(30),
+        };
+        Self {
+            source,
+            store,
+            handler: None,
+            states: States::default(),
+            limits,
+        }
+    }
+
+    /// The handler for all messages of the source: the struct that the attribute generated.
+    #[must_use]
+    pub fn handler<H: Handler<S>>(mut self, _: H) -> Self {
+        self.handler = Some(Registered::new::<H>());
+        self
+    }
+
+    /// A value that handlers can take as [`State<T>`](crate::State); one for each type.
+    #[must_use]
+    pub fn state<T: Clone + Send + Sync + 'static>(mut self, value: T) -> Self {
+        self.states.insert(value);
+        self
+    }
+
+    /// How many messages are held and handled at once; 1 to 2,000, by default 16.
+    ///
+    /// The store's pool should have more connections than this.
+    #[must_use]
+    pub fn in_flight_max(mut self, messages: u32) -> Self {
+        self.limits.in_flight_max = messages;
+        self
+    }
+
+    /// The `MaxDeliveryCount` of the queue, by default 10.
+    ///
+    /// A message that fails on this delivery is dead-lettered with the real reason, where the
+    /// broker would only say that the count was exceeded.
+    #[must_use]
+    pub fn delivery_count_max(mut self, deliveries: u32) -> Self {
+        self.limits.delivery_count_max = deliveries;
+        self
+    }
+
+    /// How long the lock of one delivery is renewed; by default 5 minutes.
+    ///
+    /// A handler that runs longer may still finish and commit: the other delivery that then
+    /// starts meets its claim.
+    #[must_use]
+    pub fn renewal_max(mut self, duration: Duration) -> Self {
+        self.limits.renewal_max = duration;
+        self
+    }
+
+    /// How long running handlers may take to finish after the shutdown began; by default 30
+    /// seconds. What has not finished by then is rolled back, and its message comes again.
+    #[must_use]
+    pub fn shutdown_deadline(mut self, duration: Duration) -> Self {
+        self.limits.shutdown_deadline = duration;
+        self
+    }
+
+    /// Checks the description.
+    ///
+    /// # Errors
+    ///
+    /// All problems at once.
+    pub fn build(self) -> Result<Consumer<B, S>, BuildError> {
+        let mut problems = self.limits.problems();
+        let Some(mut handler) = self.handler else {
+            problems.push("there is no handler; call `.handler(PlaceOrderHandler)`".to_owned());
+            return Err(BuildError { problems });
+        };
+        problems.extend(handler.unmet(&self.states));
+        if !problems.is_empty() {
+            return Err(BuildError { problems });
+        }
+        handler.set_states(self.states);
+        let shared = Shared {
+            store: self.store,
+            handler,
+            limits: self.limits,
+            counters: Arc::new(Counters::default()),
+        };
+        Ok(Consumer {
+            source: self.source,
+            shared: Arc::new(shared),
+            limits: self.limits,
+        })
+    }
+}
+
+impl Limits {
+    fn problems(self) -> Vec<String> {
+        let mut problems = Vec::new();
+        if !(1..=2000).contains(&self.in_flight_max) {
+            problems.push(format!(
+                "`in_flight_max` must be 1 to 2000, found {}",
+                self.in_flight_max
+            ));
+        }
+        if self.delivery_count_max == 0 {
+            problems.push("`delivery_count_max` must be at least 1, found 0".to_owned());
+        }
+        problems
+    }
+}
+
+/// What is wrong with a consumer's description.
+#[derive(Debug, thiserror::Error)]
+#[error("the consumer cannot be built: {}", problems.join("; "))]
+pub struct BuildError {
+    problems: Vec<String>,
+}
+
+impl BuildError {
+    /// One sentence for each problem.
+    pub fn problems(&self) -> &[String] {
+        &self.problems
+    }
+}

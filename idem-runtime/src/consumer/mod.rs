@@ -1,0 +1,69 @@
+//! The consumer: it receives, lets [`execute`](crate::execute()) do the work under a renewed lock,
+//! and settles.
+//!
+//! Everything is bounded: as many messages are held as may be in flight, and back-pressure means
+//! not to receive. A message is settled only when its outcome is known; whatever happens to this
+//! process, the broker gives an unsettled message out again, and the claim tells whether it was
+//! done.
+
+mod builder;
+mod counters;
+mod process;
+mod registry;
+mod renewal;
+mod run;
+mod signal;
+#[cfg(test)]
+mod tests;
+
+pub use builder::{BuildError, ConsumerBuilder};
+pub use counters::{Counters, Summary};
+pub use run::RunError;
+pub use signal::shutdown_signal;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::broker::Source;
+use crate::store::Store;
+use registry::Registered;
+
+/// Receives from one source and runs a handler for each delivery.
+///
+/// While [`run_until`](Self::run_until) runs, locks are renewed from the runtime it runs on; a
+/// runtime that is blocked for longer than half a lock loses locks, and their messages come again.
+#[derive(Debug)]
+pub struct Consumer<B: Source, S: Store> {
+    source: B,
+    shared: Arc<Shared<S>>,
+    limits: Limits,
+}
+
+/// What the tasks of all deliveries share.
+#[derive(Debug)]
+struct Shared<S: Store> {
+    store: S,
+    handler: Registered<S>,
+    limits: Limits,
+    counters: Arc<Counters>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    in_flight_max: u32,
+    delivery_count_max: u32,
+    renewal_max: Duration,
+    shutdown_deadline: Duration,
+}
+
+impl<B: Source, S: Store> Consumer<B, S> {
+    /// Starts to describe a consumer of this source with its effects in this store.
+    pub fn builder(source: B, store: S) -> ConsumerBuilder<B, S> {
+        ConsumerBuilder::new(source, store)
+    }
+
+    /// Counts of what has happened so far; readable while the consumer runs.
+    pub fn counters(&self) -> Arc<Counters> {
+        Arc::clone(&self.shared.counters)
+    }
+}

@@ -1,0 +1,81 @@
+//! Handlers with their types erased, so that a consumer can hold them.
+
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use crate::delivery::Delivery;
+use crate::execute::execute;
+use crate::handler::{Context, Handler, HandlerSpec, Requirements, States};
+use crate::outcome::Outcome;
+use crate::store::Store;
+
+type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// A handler and the states that its extractors take.
+pub(super) struct Registered<S: Store> {
+    handler: Box<dyn Execute<S>>,
+    states: Arc<States>,
+}
+
+impl<S: Store> Registered<S> {
+    pub(super) fn new<H: Handler<S>>() -> Self {
+        Self {
+            handler: Box::new(Erased::<H>(PhantomData)),
+            states: Arc::default(),
+        }
+    }
+
+    pub(super) fn spec(&self) -> HandlerSpec {
+        self.handler.spec()
+    }
+
+    /// One sentence for each state that the handler takes and `states` lacks.
+    pub(super) fn unmet(&self, states: &States) -> Vec<String> {
+        let mut requirements = Requirements::default();
+        self.handler.require(&mut requirements);
+        states.unmet(&requirements)
+    }
+
+    pub(super) fn set_states(&mut self, states: States) {
+        self.states = Arc::new(states);
+    }
+
+    pub(super) fn context(&self, delivery: Delivery) -> Context {
+        Context::new(delivery, Arc::clone(&self.states))
+    }
+
+    pub(super) async fn execute(&self, store: &S, context: &Context) -> Outcome {
+        self.handler.execute(store, context).await
+    }
+}
+
+impl<S: Store> fmt::Debug for Registered<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.spec().fmt(f)
+    }
+}
+
+trait Execute<S: Store>: Send + Sync {
+    fn spec(&self) -> HandlerSpec;
+    fn require(&self, requirements: &mut Requirements);
+    fn execute<'a>(&'a self, store: &'a S, context: &'a Context) -> BoxFuture<'a, Outcome>;
+}
+
+struct Erased<H>(PhantomData<H>);
+
+impl<H: Handler<S>, S: Store> Execute<S> for Erased<H> {
+    fn spec(&self) -> HandlerSpec {
+        H::SPEC
+    }
+
+    fn require(&self, requirements: &mut Requirements) {
+        H::require(requirements);
+    }
+
+    fn execute<'a>(&'a self, store: &'a S, context: &'a Context) -> BoxFuture<'a, Outcome> {
+        Box::pin(execute::<H, S>(store, context))
+    }
+}

@@ -1,0 +1,148 @@
+//! The loop: receive while there is room, reopen what broke, and stop in order.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{sleep, timeout};
+use tracing::{error, info, warn};
+
+use super::Consumer;
+use super::process::process;
+use crate::backoff::Backoff;
+use crate::broker::{BrokerError, Receiver, Source};
+use crate::outcome::Chain;
+use crate::store::{Store, StoreError};
+
+/// Pauses before a broken receiver is opened again.
+const REOPEN: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(30));
+
+/// Why a consumer did not start. Once it runs, it deals with errors itself.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// The database cannot be reached, or its ledger does not fit this build.
+    #[error("the store is not ready")]
+    Store(#[from] StoreError),
+    /// The broker cannot be reached, or there is no such entity.
+    #[error("the source is not ready")]
+    Broker(#[from] BrokerError),
+}
+
+/// Whether to go on.
+enum Next {
+    GoOn,
+    Reopen,
+    Stop,
+}
+
+impl<B: Source, S: Store> Consumer<B, S> {
+    /// Consumes until `shutdown` completes, then stops in order: no more messages are received,
+    /// running handlers finish within the deadline and are settled, and the links are closed.
+    ///
+    /// Dropping the future stops at once: transactions that have not begun to commit are rolled
+    /// back, locks run out, and the messages come again. Nothing is lost either way.
+    ///
+    /// # Errors
+    ///
+    /// When the database or the broker is not ready at start. Later failures are logged, counted
+    /// and tried again.
+    pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<(), RunError> {
+        self.shared.store.check().await?;
+        let mut receiver = self.source.open(self.limits.in_flight_max).await?;
+        info!(source = %self.source.id(), handler = ?self.shared.handler, "consuming");
+
+        let mut shutdown = pin!(shutdown);
+        let mut tasks = JoinSet::new();
+        loop {
+            let next = tokio::select! {
+                biased;
+                () = &mut shutdown => Next::Stop,
+                next = self.step(&mut receiver, &mut tasks) => next,
+            };
+            match next {
+                Next::GoOn => {}
+                Next::Stop => break,
+                Next::Reopen => {
+                    receiver.close().await;
+                    receiver = tokio::select! {
+                        biased;
+                        () = &mut shutdown => {
+                            self.finish(tasks).await;
+                            return Ok(());
+                        }
+                        receiver = self.reopen() => receiver,
+                    };
+                }
+            }
+        }
+        self.finish(tasks).await;
+        receiver.close().await;
+        Ok(())
+    }
+
+    /// Waits for a delivery, if there is room for one, or for a task to end.
+    async fn step(&self, receiver: &mut B::Receiver, tasks: &mut JoinSet<()>) -> Next {
+        let has_room =
+            tasks.len() < usize::try_from(self.limits.in_flight_max).unwrap_or(usize::MAX);
+        tokio::select! {
+            biased;
+            Some(ended) = tasks.join_next() => log_panic(ended),
+            received = receiver.receive(), if has_room => match received {
+                Ok(locked) => {
+                    let settler = receiver.settler();
+                    tasks.spawn(process(Arc::clone(&self.shared), locked, settler));
+                }
+                Err(error) => {
+                    warn!(source = %self.source.id(), error = %Chain(&error), "receiving broke");
+                    return Next::Reopen;
+                }
+            },
+        }
+        Next::GoOn
+    }
+
+    async fn reopen(&self) -> B::Receiver {
+        let mut failures = 0;
+        loop {
+            failures += 1;
+            sleep(REOPEN.after(failures)).await;
+            match self.source.open(self.limits.in_flight_max).await {
+                Ok(receiver) => {
+                    self.shared.counters.reconnects.increment();
+                    info!(source = %self.source.id(), failures, "receiving again");
+                    return receiver;
+                }
+                Err(error) => {
+                    warn!(source = %self.source.id(), failures, error = %Chain(&error), "not open yet");
+                }
+            }
+        }
+    }
+
+    /// Lets running handlers finish within the deadline, and drops those that do not.
+    async fn finish(&self, mut tasks: JoinSet<()>) {
+        info!(in_flight = tasks.len(), "stopping");
+        let all = async {
+            while let Some(ended) = tasks.join_next().await {
+                log_panic(ended);
+            }
+        };
+        if timeout(self.limits.shutdown_deadline, all).await.is_err() {
+            warn!(
+                in_flight = tasks.len(),
+                "not finished in time, rolled back; the messages come again"
+            );
+            tasks.shutdown().await;
+        }
+    }
+}
+
+/// Handlers' panics are caught further down: a panic here is a defect of ours. The message's lock
+/// runs out and it comes again.
+fn log_panic(ended: Result<(), JoinError>) {
+    if let Err(panic) = ended {
+        error!(%panic, "a delivery's task ended in a panic");
+    }
+}

@@ -1,0 +1,276 @@
+//! The ledger in PostgreSQL, through sqlx.
+
+use std::error::Error;
+use std::ops::{Deref, DerefMut};
+use std::time::Duration;
+
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
+use sqlx::{Connection, Executor};
+
+use super::{Claim, Claimed, Fault, Proof, Store, StoreError, migration};
+use crate::key::Digest;
+
+/// Claims in PostgreSQL 14 or later.
+#[derive(Clone, Debug)]
+pub struct Postgres {
+    pool: PgPool,
+}
+
+/// How many connections [`Postgres::connect`] allows itself.
+const CONNECTIONS_MAX: u32 = 24;
+
+/// How long a handler waits for a connection before its message is tried again later.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Migrations that start together wait for each other on this advisory lock: `idem` in ASCII.
+const MIGRATION_LOCK: i64 = 0x6964_656d;
+
+impl Postgres {
+    /// Connects to the database of a URL, `postgres://user:password@host:port/database`.
+    ///
+    /// The pool has at most 24 connections; use [`from_pool`](Self::from_pool) for another size.
+    /// It should have more connections than the consumer has messages in flight.
+    ///
+    /// # Errors
+    ///
+    /// When the URL cannot be read or the database cannot be reached now. The error names host and
+    /// database, never the password.
+    pub async fn connect(url: &str) -> Result<Self, StoreError> {
+        let options: PgConnectOptions = url.parse().map_err(|error| {
+            let advice = "the database URL cannot be read; \
+                write `postgres://user:password@host:port/database`";
+            StoreError::new(advice, Fault::Refused, error)
+        })?;
+        connect_once(&options).await?;
+        let pool = PgPoolOptions::new()
+            .max_connections(CONNECTIONS_MAX)
+            .acquire_timeout(ACQUIRE_TIMEOUT)
+            // A ping before each transaction costs a round trip; a dead connection shows itself
+            // in `BEGIN`, where another attempt is free of doubt.
+            .test_before_acquire(false)
+            .connect_lazy_with(options);
+        Ok(Self { pool })
+    }
+
+    /// Uses a pool that the application has already.
+    pub fn from_pool(pool: PgPool) -> Self {
+        Self { pool }
+    }
+
+    /// The pool, for the application's own queries outside handlers.
+    pub fn pool(&self) -> &PgPool {
+        &self.pool
+    }
+}
+
+/// The pool would keep trying a database that is down; at start its error is wanted at once.
+async fn connect_once(options: &PgConnectOptions) -> Result<(), StoreError> {
+    let connection = PgConnection::connect_with(options).await.map_err(|error| {
+        let advice = format!(
+            "cannot connect to PostgreSQL database `{}` at {}:{}; \
+             check that it runs, and the URL's user and password",
+            options.get_database().unwrap_or(options.get_username()),
+            options.get_host(),
+            options.get_port(),
+        );
+        StoreError::new(advice, fault(&error), error)
+    })?;
+    connection.close().await.ok();
+    Ok(())
+}
+
+/// A transaction and the id that the server gave it with the claim.
+#[derive(Debug)]
+pub struct PostgresTransaction {
+    transaction: sqlx::Transaction<'static, sqlx::Postgres>,
+    id: Option<String>,
+}
+
+impl Deref for PostgresTransaction {
+    type Target = PgConnection;
+
+    fn deref(&self) -> &PgConnection {
+        &self.transaction
+    }
+}
+
+impl DerefMut for PostgresTransaction {
+    fn deref_mut(&mut self) -> &mut PgConnection {
+        &mut self.transaction
+    }
+}
+
+impl Store for Postgres {
+    type Connection = PgConnection;
+    type Transaction = PostgresTransaction;
+
+    const MIGRATIONS: &'static [&'static str] =
+        &[include_str!("migrations/postgres/0001_claims.sql")];
+
+    async fn begin(&self) -> Result<PostgresTransaction, StoreError> {
+        // Read write is said aloud, so that a read-only replica refuses here.
+        let begin = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
+        let transaction = self.pool.begin_with(begin).await.map_err(failed("begin"))?;
+        Ok(PostgresTransaction {
+            transaction,
+            id: None,
+        })
+    }
+
+    /// The advisory lock answers at once when another open transaction holds the key, where the
+    /// insert alone would wait for that transaction, and take a connection with it.
+    async fn claim(
+        transaction: &mut PostgresTransaction,
+        claim: Claim,
+    ) -> Result<Claimed, StoreError> {
+        const CLAIM: &str = "\
+            WITH lock AS MATERIALIZED (SELECT pg_try_advisory_xact_lock($3) AS taken), \
+                 claim AS (INSERT INTO idem_claim (digest, scope) SELECT $1, $2 FROM lock WHERE taken \
+                           ON CONFLICT ON CONSTRAINT idem_claim_pk DO NOTHING RETURNING 1) \
+            SELECT (SELECT taken FROM lock), \
+                   CASE WHEN EXISTS (SELECT FROM claim) THEN pg_current_xact_id()::text END";
+        let (locked, id): (bool, Option<String>) = sqlx::query_as(CLAIM)
+            .bind(claim.digest.as_uuid())
+            .bind(claim.scope)
+            .bind(advisory_key(claim.digest))
+            .fetch_one(&mut **transaction)
+            .await
+            .map_err(failed("claim"))?;
+        match (locked, id) {
+            (false, _) => Ok(Claimed::Busy),
+            (true, None) => Ok(Claimed::Before(Proof(()))),
+            (true, id) => {
+                transaction.id = id;
+                Ok(Claimed::Ours)
+            }
+        }
+    }
+
+    async fn guard(transaction: &mut PostgresTransaction) -> Result<(), StoreError> {
+        const GUARD: &str = "SELECT coalesce($1::text IS NULL OR $1 = pg_current_xact_id_if_assigned()::text, false)";
+        let id = transaction.id.clone();
+        let ours: Result<bool, _> = sqlx::query_scalar(GUARD)
+            .bind(id)
+            .fetch_one(&mut **transaction)
+            .await;
+        match ours {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(StoreError::found(super::BROKEN_TRANSACTION, Fault::Broken)),
+            Err(error) if code(&error).as_deref() == Some("25P02") => Err(StoreError::new(
+                super::SWALLOWED_ERROR,
+                Fault::Refused,
+                error,
+            )),
+            Err(error) => Err(failed("guard")(error)),
+        }
+    }
+
+    async fn commit(transaction: PostgresTransaction) -> Result<(), StoreError> {
+        transaction.transaction.commit().await.map_err(|error| {
+            let fault = match fault(&error) {
+                Fault::Unavailable => Fault::InDoubt,
+                // 40003: the server itself does not know.
+                _ if code(&error).as_deref() == Some("40003") => Fault::InDoubt,
+                fault => fault,
+            };
+            StoreError::new("commit", fault, error)
+        })
+    }
+
+    async fn rollback(transaction: PostgresTransaction) {
+        transaction.transaction.rollback().await.ok();
+    }
+
+    async fn is_claimed(&self, digest: Digest) -> Result<bool, StoreError> {
+        sqlx::query_scalar("SELECT EXISTS (SELECT FROM idem_claim WHERE digest = $1)")
+            .bind(digest.as_uuid())
+            .fetch_one(&self.pool)
+            .await
+            .map_err(failed("read the claim"))
+    }
+
+    fn fault_of(error: &(dyn Error + 'static)) -> Option<Fault> {
+        super::sqlx_error(error).map(fault)
+    }
+
+    async fn migrate(&self) -> Result<(), StoreError> {
+        let mut transaction = self.pool.begin().await.map_err(failed("migrate"))?;
+        sqlx::query("SELECT pg_advisory_xact_lock($1)")
+            .bind(MIGRATION_LOCK)
+            .execute(&mut *transaction)
+            .await
+            .map_err(failed("migrate"))?;
+        let create = "CREATE TABLE IF NOT EXISTS idem_migration (version integer PRIMARY KEY, \
+                      applied_at timestamptz NOT NULL DEFAULT now())";
+        transaction
+            .execute(create)
+            .await
+            .map_err(failed("migrate"))?;
+        let version = version(&mut *transaction)
+            .await
+            .map_err(failed("migrate"))?;
+        for (version, sql) in migration::pending(Self::MIGRATIONS, version)? {
+            sqlx::raw_sql(sql)
+                .execute(&mut *transaction)
+                .await
+                .map_err(failed("migrate"))?;
+            sqlx::query("INSERT INTO idem_migration (version) VALUES ($1)")
+                .bind(version)
+                .execute(&mut *transaction)
+                .await
+                .map_err(failed("migrate"))?;
+        }
+        transaction.commit().await.map_err(failed("migrate"))
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        let found = match version(&self.pool).await {
+            // 42P01: there is no such table.
+            Err(error) if code(&error).as_deref() == Some("42P01") => 0,
+            found => found.map_err(failed("read the ledger's version"))?,
+        };
+        migration::check(Self::MIGRATIONS, found)
+    }
+}
+
+async fn version(connection: impl sqlx::PgExecutor<'_>) -> Result<i32, sqlx::Error> {
+    sqlx::query_scalar("SELECT coalesce(max(version), 0) FROM idem_migration")
+        .fetch_one(connection)
+        .await
+}
+
+fn advisory_key(digest: Digest) -> i64 {
+    let [a, b, c, d, e, f, g, h, ..] = *digest.as_bytes();
+    i64::from_be_bytes([a, b, c, d, e, f, g, h])
+}
+
+fn failed(operation: &'static str) -> impl Fn(sqlx::Error) -> StoreError {
+    move |error| StoreError::new(operation, fault(&error), error)
+}
+
+fn code(error: &sqlx::Error) -> Option<String> {
+    Some(error.as_database_error()?.code()?.into_owned())
+}
+
+/// What an error before the commit means. Codes: PostgreSQL documentation, appendix A.
+fn fault(error: &sqlx::Error) -> Fault {
+    let Some(code) = code(error) else {
+        return super::driver_fault(error);
+    };
+    match code.as_str() {
+        // Serialization failure, deadlock, lock not available.
+        "40001" | "40P01" | "55P03" => Fault::Contention,
+        // Shutdown, crash, starting up, dropped database; idle transaction ended by the server.
+        "57P01" | "57P02" | "57P03" | "57P04" | "25P03" => Fault::Unavailable,
+        // A read-only replica, as during a fail-over.
+        "25006" => Fault::Unavailable,
+        // Connection exceptions, insufficient resources, wrong role or password.
+        _ if ["08", "53", "28"]
+            .iter()
+            .any(|class| code.starts_with(class)) =>
+        {
+            Fault::Unavailable
+        }
+        _ => Fault::Refused,
+    }
+}

@@ -1,0 +1,274 @@
+//! The ledger in SQLite, through sqlx: the embedded default.
+
+use std::error::Error;
+use std::ops::{Deref, DerefMut};
+use std::time::Duration;
+
+use sqlx::SqliteConnection;
+use sqlx::sqlite::{
+    SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
+};
+
+use super::{Claim, Claimed, Fault, Proof, Store, StoreError, migration};
+use crate::key::Digest;
+
+/// Claims in an SQLite file.
+///
+/// SQLite has one writer at a time, so transactions run one after another; no key is ever busy
+/// within a process.
+#[derive(Clone, Debug)]
+pub struct Sqlite {
+    pool: SqlitePool,
+}
+
+/// How long a transaction waits for another process to finish writing.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long a handler waits for the one connection before its message is tried again later.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(30);
+
+impl Sqlite {
+    /// Opens the database of a URL such as `sqlite://orders.db`, and creates the file when it is
+    /// missing.
+    ///
+    /// The file is kept in WAL mode with full synchronisation: what is committed survives a crash
+    /// of the machine. There is one connection, since writers that queue in the process are faster
+    /// and fairer than writers that wait for each other's file locks.
+    ///
+    /// # Errors
+    ///
+    /// When the URL cannot be read or the file cannot be opened.
+    pub async fn connect(url: &str) -> Result<Self, StoreError> {
+        let options: SqliteConnectOptions = url.parse().map_err(|error| {
+            let advice = "the database URL cannot be read; write `sqlite://path/to/file.db`";
+            StoreError::new(advice, Fault::Refused, error)
+        })?;
+        let options = options
+            .create_if_missing(true)
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(SqliteSynchronous::Full)
+            .busy_timeout(BUSY_TIMEOUT);
+        let file = options.get_filename().display().to_string();
+        let pool = SqlitePoolOptions::new()
+            .max_connections(1)
+            .acquire_timeout(ACQUIRE_TIMEOUT)
+            .connect_with(options)
+            .await
+            .map_err(|error| {
+                let advice = format!(
+                    "cannot open the SQLite database `{file}`; \
+                     check that its folder exists and is writable"
+                );
+                StoreError::new(advice, fault(&error), error)
+            })?;
+        Ok(Self { pool })
+    }
+
+    /// Uses a pool that the application has already.
+    pub fn from_pool(pool: SqlitePool) -> Self {
+        Self { pool }
+    }
+
+    /// The pool, for the application's own queries outside handlers.
+    ///
+    /// A handler that asks the pool of [`connect`](Self::connect) for a connection waits for its
+    /// own: use the transaction instead.
+    pub fn pool(&self) -> &SqlitePool {
+        &self.pool
+    }
+}
+
+/// A transaction and what it claimed.
+#[derive(Debug)]
+pub struct SqliteTransaction {
+    transaction: sqlx::Transaction<'static, sqlx::Sqlite>,
+    claimed: Option<Digest>,
+}
+
+impl Deref for SqliteTransaction {
+    type Target = SqliteConnection;
+
+    fn deref(&self) -> &SqliteConnection {
+        &self.transaction
+    }
+}
+
+impl DerefMut for SqliteTransaction {
+    fn deref_mut(&mut self) -> &mut SqliteConnection {
+        &mut self.transaction
+    }
+}
+
+impl Store for Sqlite {
+    type Connection = SqliteConnection;
+    type Transaction = SqliteTransaction;
+
+    const MIGRATIONS: &'static [&'static str] =
+        &[include_str!("migrations/sqlite/0001_claims.sql")];
+
+    async fn begin(&self) -> Result<SqliteTransaction, StoreError> {
+        // The write lock is taken now: a transaction that reads first and writes later is refused
+        // at once when another has written in between, whatever the busy time-out.
+        let transaction = self
+            .pool
+            .begin_with("BEGIN IMMEDIATE")
+            .await
+            .map_err(failed("begin"))?;
+        Ok(SqliteTransaction {
+            transaction,
+            claimed: None,
+        })
+    }
+
+    async fn claim(
+        transaction: &mut SqliteTransaction,
+        claim: Claim,
+    ) -> Result<Claimed, StoreError> {
+        const CLAIM: &str =
+            "INSERT INTO idem_claim (digest, scope) VALUES (?, ?) ON CONFLICT (digest) DO NOTHING";
+        let inserted = sqlx::query(CLAIM)
+            .bind(&claim.digest.as_bytes()[..])
+            .bind(claim.scope)
+            .execute(&mut **transaction)
+            .await
+            .map_err(failed("claim"))?
+            .rows_affected();
+        if inserted == 0 {
+            return Ok(Claimed::Before(Proof(())));
+        }
+        transaction.claimed = Some(claim.digest);
+        Ok(Claimed::Ours)
+    }
+
+    /// A claim that is gone was rolled back by the handler. One that the handler committed shows
+    /// itself in our own commit, which then finds no transaction.
+    async fn guard(transaction: &mut SqliteTransaction) -> Result<(), StoreError> {
+        let Some(digest) = transaction.claimed else {
+            return Ok(());
+        };
+        if is_claimed(&mut **transaction, digest)
+            .await
+            .map_err(failed("guard"))?
+        {
+            Ok(())
+        } else {
+            Err(StoreError::found(super::BROKEN_TRANSACTION, Fault::Broken))
+        }
+    }
+
+    async fn commit(transaction: SqliteTransaction) -> Result<(), StoreError> {
+        transaction
+            .transaction
+            .commit()
+            .await
+            .map_err(|error| match fault(&error) {
+                Fault::Unavailable => StoreError::new("commit", Fault::InDoubt, error),
+                _ if has_no_transaction(&error) => {
+                    StoreError::new(super::BROKEN_TRANSACTION, Fault::Broken, error)
+                }
+                fault => StoreError::new("commit", fault, error),
+            })
+    }
+
+    async fn rollback(transaction: SqliteTransaction) {
+        transaction.transaction.rollback().await.ok();
+    }
+
+    async fn is_claimed(&self, digest: Digest) -> Result<bool, StoreError> {
+        is_claimed(&self.pool, digest)
+            .await
+            .map_err(failed("read the claim"))
+    }
+
+    fn fault_of(error: &(dyn Error + 'static)) -> Option<Fault> {
+        super::sqlx_error(error).map(fault)
+    }
+
+    async fn migrate(&self) -> Result<(), StoreError> {
+        let mut transaction = self
+            .pool
+            .begin_with("BEGIN IMMEDIATE")
+            .await
+            .map_err(failed("migrate"))?;
+        let create = "CREATE TABLE IF NOT EXISTS idem_migration (version INTEGER PRIMARY KEY, \
+                      applied_at INTEGER NOT NULL DEFAULT (unixepoch())) STRICT";
+        sqlx::raw_sql(create)
+            .execute(&mut *transaction)
+            .await
+            .map_err(failed("migrate"))?;
+        let version = version(&mut *transaction)
+            .await
+            .map_err(failed("migrate"))?;
+        for (version, sql) in migration::pending(Self::MIGRATIONS, version)? {
+            sqlx::raw_sql(sql)
+                .execute(&mut *transaction)
+                .await
+                .map_err(failed("migrate"))?;
+            sqlx::query("INSERT INTO idem_migration (version) VALUES (?)")
+                .bind(version)
+                .execute(&mut *transaction)
+                .await
+                .map_err(failed("migrate"))?;
+        }
+        transaction.commit().await.map_err(failed("migrate"))
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        let there = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'idem_migration')";
+        let read = failed("read the ledger's version");
+        let found = match sqlx::query_scalar(there)
+            .fetch_one(&self.pool)
+            .await
+            .map_err(&read)?
+        {
+            true => version(&self.pool).await.map_err(&read)?,
+            false => 0,
+        };
+        migration::check(Self::MIGRATIONS, found)
+    }
+}
+
+async fn version(connection: impl sqlx::SqliteExecutor<'_>) -> Result<i32, sqlx::Error> {
+    sqlx::query_scalar("SELECT coalesce(max(version), 0) FROM idem_migration")
+        .fetch_one(connection)
+        .await
+}
+
+async fn is_claimed(
+    connection: impl sqlx::SqliteExecutor<'_>,
+    digest: Digest,
+) -> Result<bool, sqlx::Error> {
+    sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM idem_claim WHERE digest = ?)")
+        .bind(&digest.as_bytes()[..])
+        .fetch_one(connection)
+        .await
+}
+
+fn failed(operation: &'static str) -> impl Fn(sqlx::Error) -> StoreError {
+    move |error| StoreError::new(operation, fault(&error), error)
+}
+
+/// The primary result code, the low byte of the extended code that sqlx reports.
+fn code(error: &sqlx::Error) -> Option<u32> {
+    let extended: u32 = error.as_database_error()?.code()?.parse().ok()?;
+    Some(extended & 0xff)
+}
+
+/// `SQLITE_ERROR` has no narrower code for this; the text has been the same since 2009.
+fn has_no_transaction(error: &sqlx::Error) -> bool {
+    error
+        .as_database_error()
+        .is_some_and(|e| e.message().contains("no transaction is active"))
+}
+
+/// What an error before the commit means. Codes: "Result and Error Codes" of SQLite.
+fn fault(error: &sqlx::Error) -> Fault {
+    match code(error) {
+        None => super::driver_fault(error),
+        // SQLITE_BUSY, SQLITE_LOCKED.
+        Some(5 | 6) => Fault::Contention,
+        // SQLITE_NOMEM, SQLITE_IOERR, SQLITE_FULL, SQLITE_CANTOPEN.
+        Some(7 | 10 | 13 | 14) => Fault::Unavailable,
+        Some(_) => Fault::Refused,
+    }
+}
