@@ -93,9 +93,14 @@ pub struct Context {
 }
 
 impl Context {
-    /// The context of one delivery.
+    /// The context of one delivery, with the states that extractors take.
     pub fn new(delivery: impl Into<Arc<Delivery>>, states: impl Into<Arc<States>>) -> Self {
         Self { delivery: delivery.into(), states: states.into() }
+    }
+
+    /// The context of one delivery, for a handler that takes no [`State`].
+    pub fn of(delivery: impl Into<Arc<Delivery>>) -> Self {
+        Self::new(delivery, States::default())
     }
 
     /// The delivery that is being handled.
