@@ -18,7 +18,7 @@ pub use consumer::{Consumer, ConsumerBuilder, shutdown_signal};
 pub use delivery::{Delivery, Property, SourceId};
 pub use execute::execute;
 pub use handler::{Context, FromContext, Handler, HandlerSpec, Level, State};
-// pub use idem_macros::idempotent;
+pub use idem_macros::idempotent;
 pub use key::KeyPart;
 pub use outcome::{Failure, Outcome};
 pub use settle::Settlement;

@@ -1,7 +1,11 @@
 //! What generated code calls. Not for users: it changes without notice.
 
-use crate::outcome::Failure;
-use crate::store::{Store, Tx};
+pub use crate::handler::{Context, FromContext, Handler, HandlerSpec, Level, Requirements};
+pub use crate::key::KeyEncoder;
+pub use crate::outcome::Failure;
+pub use crate::store::{NoTransaction, Store};
+
+use crate::store::Tx;
 
 /// Finds the store of a handler's transaction argument, also behind a type alias.
 #[diagnostic::on_unimplemented(

@@ -34,3 +34,41 @@ pub(crate) fn settlement(outcome: Outcome, last_delivery: bool) -> Settlement {
         Outcome::Unknown(_) => Settlement::Leave,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outcome::RetryReason;
+    use crate::store::{Fault, StoreError};
+
+    fn told(outcome: Outcome, last_delivery: bool) -> String {
+        match settlement(outcome, last_delivery) {
+            Settlement::Complete(_) => "complete".to_owned(),
+            Settlement::Abandon => "abandon".to_owned(),
+            Settlement::DeadLetter(rejection) => format!("dead-letter {}", rejection.reason()),
+            Settlement::Leave => "leave".to_owned(),
+        }
+    }
+
+    /// Every outcome, on an earlier delivery and on the last one.
+    #[test]
+    fn the_settlement_follows_from_the_outcome() {
+        let failed = || Outcome::Retry(RetryReason::Handler("no".into()));
+        let panicked = || Outcome::Retry(RetryReason::Panic("boom".to_owned()));
+        let rejected = || Outcome::Reject(Rejection::new("UnknownCurrency", "XXX"));
+        let in_doubt = || Outcome::Unknown(StoreError::found("commit", Fault::InDoubt));
+        let table: [(&dyn Fn() -> Outcome, &str, &str); 7] = [
+            (&|| Outcome::Done(Proof::for_test()), "complete", "complete"),
+            (&|| Outcome::Duplicate(Proof::for_test()), "complete", "complete"),
+            (&|| Outcome::Busy, "abandon", "abandon"),
+            (&failed, "abandon", "dead-letter DeliveriesExhausted"),
+            (&panicked, "abandon", "dead-letter DeliveriesExhausted"),
+            (&rejected, "dead-letter UnknownCurrency", "dead-letter UnknownCurrency"),
+            (&in_doubt, "leave", "leave"),
+        ];
+        for (outcome, earlier, last) in table {
+            assert_eq!(told(outcome(), false), earlier, "{:?}", outcome());
+            assert_eq!(told(outcome(), true), last, "{:?}, last delivery", outcome());
+        }
+    }
+}

@@ -22,17 +22,11 @@ pub(crate) fn provide_libraries(shell: &Shell) -> Result<()> {
     if found {
         return Ok(());
     }
-    install(
-        shell,
-        "OpenSSL's development files",
-        &["pkg-config", "libssl-dev"],
-    )
+    install(shell, "OpenSSL's development files", &["pkg-config", "libssl-dev"])
 }
 
 fn has_openssl() -> bool {
-    let status = Command::new("pkg-config")
-        .args(["--exists", "openssl"])
-        .status();
+    let status = Command::new("pkg-config").args(["--exists", "openssl"]).status();
     status.is_ok_and(|status| status.success())
 }
 
@@ -53,7 +47,7 @@ pub(crate) fn install(shell: &Shell, what: &str, packages: &[&str]) -> Result<()
     if let Err(error) = shell.run_logged(apt_get().arg("update"), log.path()) {
         // One dead package source is no reason to give up: the installation is the judge.
         shell.check()?;
-        eprintln!("    {error:#}    going on with the package lists at hand");
+        eprintln!("    going on with the package lists at hand: {error:#}");
     }
     let options = ["install", "--yes", "--no-install-recommends"];
     shell

@@ -13,6 +13,8 @@ mod registry;
 mod renewal;
 mod run;
 mod signal;
+#[cfg(test)]
+mod tests;
 
 pub use builder::{BuildError, ConsumerBuilder};
 pub use counters::{Counters, Summary};

@@ -1,0 +1,170 @@
+//! Turns arguments and function into a handler, or says all that is wrong with them.
+
+use proc_macro2::Span;
+use syn::{GenericParam, Path, ReturnType, Safety, Type};
+
+use crate::args::{Args, Argument};
+use crate::errors::{self, Errors};
+use crate::item::HandlerFn;
+use crate::model::{Handler, Identity, Level, Parameters};
+
+pub(crate) fn check(
+    args: Args,
+    function: &HandlerFn,
+    mut errors: Errors,
+) -> Result<Handler, Errors> {
+    if let Argument::Given(path, _) = &args.runtime {
+        absolute(path, &mut errors);
+    }
+    qualifiers(function, &mut errors);
+    generics(function, &mut errors);
+    attributes(function, &mut errors);
+
+    let scope = args.scope.given().cloned();
+    let level = level(&args);
+    let parameters = parameters(function, level, &mut errors);
+    let output = output(function, &mut errors);
+    let identity = identity(args, level, &mut errors);
+    let handler = move || {
+        let function = function.signature.ident.clone();
+        Some(Handler {
+            function,
+            scope,
+            identity: identity?,
+            parameters: parameters?,
+            output: output?,
+        })
+    };
+    errors.or(handler())
+}
+
+fn absolute(path: &Path, errors: &mut Errors) {
+    let root = path.segments.first().map(|segment| segment.ident.to_string());
+    if path.leading_colon.is_none() && !matches!(root.as_deref(), Some("crate" | "$crate")) {
+        errors.push(errors::crate_path_relative(path));
+    }
+}
+
+fn qualifiers(function: &HandlerFn, errors: &mut Errors) {
+    let (name, signature) = (function.name(), &function.signature);
+    if let Some(token) = function.method_token() {
+        errors.push(errors::method(token, &name));
+    }
+    if signature.asyncness.is_none() {
+        errors.push(errors::not_async(signature.fn_token, &name));
+    }
+    if let Some(token) = signature.constness {
+        errors.push(errors::qualified(token, &name, "const"));
+    }
+    match signature.safety {
+        Safety::Unsafe(token) => errors.push(errors::qualified(token, &name, "unsafe")),
+        Safety::Safe(token) => errors.push(errors::qualified(token, &name, "safe")),
+        Safety::Default => {}
+    }
+    if let Some(abi) = &signature.abi {
+        errors.push(errors::qualified(abi.extern_token, &name, "extern"));
+    }
+}
+
+fn generics(function: &HandlerFn, errors: &mut Errors) {
+    let generics = &function.signature.generics;
+    let is_lifetime = |parameter| matches!(parameter, &GenericParam::Lifetime(_));
+    if !generics.params.iter().all(is_lifetime) {
+        errors.push(errors::generic(generics, &function.name()));
+    } else if !generics.params.is_empty() {
+        errors.push(errors::lifetimes(generics, &function.name()));
+    } else if let Some(token) = function.anonymous_generic() {
+        errors.push(errors::generic(token, &function.name()));
+    }
+}
+
+/// rustc leaves `#[cfg]` on a parameter to us, and we cannot know whether it holds.
+fn attributes(function: &HandlerFn, errors: &mut Errors) {
+    for attribute in function.parameters().flat_map(|parameter| &parameter.attrs) {
+        if attribute.path().is_ident("cfg") || attribute.path().is_ident("cfg_attr") {
+            errors.push(errors::conditional_parameter(attribute, &function.name()));
+        }
+    }
+}
+
+/// The level and where it was set; `None` after a malformed one.
+fn level(args: &Args) -> Option<(Level, Span)> {
+    match (&args.level, &args.key) {
+        (Argument::Given(level, span), _) => Some((*level, *span)),
+        (Argument::Malformed, _) => None,
+        (Argument::Absent, Argument::Absent) => Some((Level::One, Span::call_site())),
+        (Argument::Absent, _) => Some((Level::Two, Span::call_site())),
+    }
+}
+
+fn identity(args: Args, level: Option<(Level, Span)>, errors: &mut Errors) -> Option<Identity> {
+    match (level?, args.key) {
+        ((Level::Zero, _), Argument::Absent) => Some(Identity::Nothing),
+        ((Level::One, _), Argument::Absent) => Some(Identity::MessageId),
+        ((Level::Two, _), Argument::Given(fields, _)) => Some(Identity::Fields(fields)),
+        ((Level::Two, span), Argument::Absent) => {
+            errors.push(errors::level_two_without_key(span));
+            None
+        }
+        ((level @ (Level::Zero | Level::One), _), Argument::Given(_, key)) => {
+            errors.push(errors::key_without_effect(key, level));
+            None
+        }
+        (_, Argument::Malformed) => None,
+    }
+}
+
+fn parameters(
+    function: &HandlerFn,
+    level: Option<(Level, Span)>,
+    errors: &mut Errors,
+) -> Option<Parameters> {
+    let list = function.signature.paren_token.span.join();
+    let mut types = function.parameters().map(|parameter| peeled(&parameter.ty)).peekable();
+
+    let transaction = types.next_if(|first| referent_mut(first).is_some()).and_then(referent_mut);
+    if let (None, Some((level @ (Level::One | Level::Two), _))) = (transaction, level) {
+        errors.push(errors::transaction_missing(list, &function.name(), level));
+    }
+    let Some(message) = types.next() else {
+        errors.push(errors::message_missing(list, &function.name()));
+        return None;
+    };
+    if let Type::Reference(_) = message {
+        errors.push(errors::message_by_reference(message, &function.name()));
+    }
+    Some(Parameters {
+        transaction: transaction.cloned(),
+        message: message.clone(),
+        extractors: types.cloned().collect(),
+    })
+}
+
+/// A type without the groups that `macro_rules!` puts around what it passes on.
+fn peeled(mut ty: &Type) -> &Type {
+    while let Type::Group(syn::TypeGroup { elem, .. }) | Type::Paren(syn::TypeParen { elem, .. }) =
+        ty
+    {
+        ty = elem;
+    }
+    ty
+}
+
+/// The `T` of `&mut T`.
+fn referent_mut(ty: &Type) -> Option<&Type> {
+    match ty {
+        Type::Reference(reference) if reference.mutability.is_some() => Some(&reference.elem),
+        _ => None,
+    }
+}
+
+fn output(function: &HandlerFn, errors: &mut Errors) -> Option<Type> {
+    match &function.signature.output {
+        ReturnType::Type(_, output) => Some((**output).clone()),
+        ReturnType::Default => {
+            let name = &function.signature.ident;
+            errors.push(errors::result_missing(name.span(), &function.name()));
+            None
+        }
+    }
+}

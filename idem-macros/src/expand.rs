@@ -1,0 +1,213 @@
+//! From tokens to tokens, and from a checked handler to its code.
+
+use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};
+use quote::{format_ident, quote};
+use syn::spanned::Spanned;
+use syn::{Path, Type, parse_quote};
+
+use crate::args::Args;
+use crate::check::check;
+use crate::errors::Errors;
+use crate::item::HandlerFn;
+use crate::model::{Handler, Identity, Marker, Parameters};
+
+/// The whole attribute: the function as written, then what is generated beside it.
+///
+/// Whatever is wrong, the function is there, so that its callers report nothing; and so is the
+/// marker, so that its registration reports nothing either.
+pub(crate) fn idempotent(arguments: TokenStream, item: TokenStream) -> TokenStream {
+    let mut errors = Errors::default();
+    let args = Args::parse(arguments, &mut errors);
+    let function = match HandlerFn::parse(item.clone()) {
+        Ok(function) => function,
+        Err(error) => {
+            errors.push(error);
+            let errors = errors.into_tokens();
+            return quote! { #item #errors };
+        }
+    };
+    let runtime = args.runtime.given().cloned().unwrap_or_else(|| parse_quote!(::idem_runtime));
+    let is_method = function.method_token().is_some();
+    let marker = function.marker();
+    let generated = match check(args, &function, errors) {
+        Ok(handler) => {
+            let implementation = implementation(&handler, &marker, &runtime);
+            let marker = definition(&marker);
+            quote! { #implementation #marker }
+        }
+        Err(errors) if is_method => errors.into_tokens(),
+        Err(errors) => {
+            let (errors, stub) = (errors.into_tokens(), stub(&marker, &runtime));
+            let marker = definition(&marker);
+            quote! { #errors #stub #marker }
+        }
+    };
+    // A handler is `async` because we say so, whether or not it awaits.
+    quote! {
+        #[allow(clippy::unused_async)]
+        #item
+        #generated
+    }
+}
+
+fn definition(marker: &Marker) -> TokenStream {
+    let Marker { name, visibility, cfgs, function } = marker;
+    let doc = format!("The handler `{function}`, to register with a consumer.");
+    quote! {
+        #cfgs
+        #[doc = #doc]
+        #[derive(::core::clone::Clone, ::core::marker::Copy, ::core::fmt::Debug)]
+        #visibility struct #name;
+    }
+}
+
+/// What the runtime calls. Everything that is not the user's is generic code there.
+fn implementation(handler: &Handler, marker: &Marker, runtime: &Path) -> TokenStream {
+    let Parameters { transaction, message, extractors } = &handler.parameters;
+    let (generics, store, work) = match transaction {
+        Some(transaction) => (
+            None,
+            quote! { <#transaction as #runtime::__private::Transaction>::Store },
+            quote! { #transaction },
+        ),
+        None => (
+            Some(quote! { <__Store: #runtime::__private::Store> }),
+            quote! { __Store },
+            quote! { #runtime::__private::NoTransaction },
+        ),
+    };
+    let spec = spec(handler, &marker.function, runtime);
+    let key = key(&handler.identity, runtime);
+    let require = require(extractors, runtime);
+    let call = call(handler, runtime);
+    let Marker { name, cfgs, .. } = marker;
+    quote! {
+        #cfgs
+        #[automatically_derived]
+        #[allow(deprecated)]
+        impl #generics #runtime::__private::Handler<#store> for #name {
+            const SPEC: #runtime::__private::HandlerSpec = #spec;
+            type Message = #message;
+            type Work = #work;
+            #key
+            #require
+            #call
+        }
+    }
+}
+
+fn spec(handler: &Handler, name: &str, runtime: &Path) -> TokenStream {
+    let scope = match &handler.scope {
+        Some(scope) => quote! { #scope },
+        None => quote! { ::core::concat!(::core::env!("CARGO_PKG_NAME"), "::", #name) },
+    };
+    let (level, fields) = match &handler.identity {
+        Identity::Nothing => (quote! { Zero }, [].as_slice()),
+        Identity::MessageId => (quote! { One }, [].as_slice()),
+        Identity::Fields(fields) => (quote! { Two }, fields.as_slice()),
+    };
+    let fields = fields.iter().map(|field| &field.name);
+    quote! {
+        #runtime::__private::HandlerSpec {
+            name: #name,
+            scope: #scope,
+            level: #runtime::__private::Level::#level,
+            key: &[#(#fields),*],
+        }
+    }
+}
+
+fn key(identity: &Identity, runtime: &Path) -> Option<TokenStream> {
+    let Identity::Fields(fields) = identity else { return None };
+    let (message, key) = (local("message"), local("key"));
+    let parts = fields.iter().map(|field| {
+        let span = field.members.first().map_or_else(Span::call_site, Spanned::span);
+        let members = &field.members;
+        located_at(span, quote! { #key.part(&#message #(.#members)*); })
+    });
+    Some(quote! {
+        fn key(#message: &Self::Message, #key: &mut #runtime::__private::KeyEncoder) {
+            #(#parts)*
+        }
+    })
+}
+
+fn require(extractors: &[Type], runtime: &Path) -> Option<TokenStream> {
+    if extractors.is_empty() {
+        return None;
+    }
+    let requirements = local("requirements");
+    Some(quote! {
+        fn require(#requirements: &mut #runtime::__private::Requirements) {
+            #(<#extractors as #runtime::__private::FromContext<'_>>::require(#requirements);)*
+        }
+    })
+}
+
+/// The function keeps its body: moved into an `async` block it would lose the inference of its
+/// return type.
+fn call(handler: &Handler, runtime: &Path) -> TokenStream {
+    let Parameters { transaction, extractors, .. } = &handler.parameters;
+    let (work, message, context) = (local("work"), local("message"), local("context"));
+    let transaction = transaction.as_ref().map(|_| quote! { #work, });
+    let function = &handler.function;
+    let extracted = extractors.iter().map(|extractor| {
+        quote! { <#extractor as #runtime::__private::FromContext<'_>>::from_context(#context)? }
+    });
+    let output = located_at(handler.output.span(), quote! {
+        #runtime::__private::HandlerResult::finish
+    });
+    quote! {
+        async fn call<'a>(
+            #work: &'a mut Self::Work,
+            #message: Self::Message,
+            #context: &'a #runtime::__private::Context,
+        ) -> ::core::result::Result<(), #runtime::__private::Failure> {
+            #output(#function(#transaction #message #(, #extracted)*).await)
+        }
+    }
+}
+
+/// Keeps the registration of a refused handler quiet. It is never compiled to code.
+fn stub(marker: &Marker, runtime: &Path) -> TokenStream {
+    let Marker { name, cfgs, .. } = marker;
+    quote! {
+        #cfgs
+        #[automatically_derived]
+        impl<__Store: #runtime::__private::Store> #runtime::__private::Handler<__Store> for #name {
+            const SPEC: #runtime::__private::HandlerSpec = #runtime::__private::HandlerSpec {
+                name: "",
+                scope: "",
+                level: #runtime::__private::Level::Zero,
+                key: &[],
+            };
+            type Message = ();
+            type Work = #runtime::__private::NoTransaction;
+            async fn call<'a>(
+                _: &'a mut Self::Work,
+                _: Self::Message,
+                _: &'a #runtime::__private::Context,
+            ) -> ::core::result::Result<(), #runtime::__private::Failure> {
+                ::core::future::pending().await
+            }
+        }
+    }
+}
+
+/// A name of our own: neither the user's items nor the user's arguments can be meant by it.
+fn local(name: &str) -> Ident {
+    format_ident!("__{name}", span = Span::mixed_site())
+}
+
+/// Puts carets on user code without making the tokens the user's: lints stay quiet in them, and
+/// rustc does not offer to edit what the user did not write.
+fn located_at(span: Span, tokens: TokenStream) -> TokenStream {
+    let relocate = |mut token: TokenTree| {
+        if let TokenTree::Group(group) = token {
+            token = Group::new(group.delimiter(), located_at(span, group.stream())).into();
+        }
+        token.set_span(token.span().located_at(span));
+        token
+    };
+    tokens.into_iter().map(relocate).collect()
+}

@@ -1,0 +1,118 @@
+//! The fields that a key names, as `key = "customer_id, address.postcode"` or as
+//! `key(customer_id, address.postcode)`.
+
+use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};
+use quote::ToTokens;
+use syn::{Error, Index, LitStr, Member, Result};
+
+use crate::args::{split_at_commas, tokens};
+use crate::errors;
+use crate::model::KeyField;
+
+/// Reads the string form.
+pub(crate) fn from_text(text: &LitStr) -> Result<Vec<KeyField>> {
+    let value = text.value();
+    let fields = value.split(',').filter(|field| !field.trim().is_empty());
+    let fields = fields.map(|field| Written {
+        pieces: vec![(field.to_owned(), text.span())],
+        at: text.to_token_stream(),
+    });
+    read(fields, text.span())
+}
+
+/// Reads the path form, in which every field has its own span.
+pub(crate) fn from_paths(paths: &Group) -> Result<Vec<KeyField>> {
+    let trees: Vec<TokenTree> = paths.stream().into_iter().collect();
+    let fields = split_at_commas(&trees).map(|field| Written {
+        pieces: field.iter().map(|token| (token.to_string(), token.span())).collect(),
+        at: tokens(field),
+    });
+    read(fields, paths.span())
+}
+
+/// A field, not yet understood.
+struct Written {
+    pieces: Vec<(String, Span)>,
+    /// Where its errors point.
+    at: TokenStream,
+}
+
+/// Reports every field that cannot be used, not only the first.
+fn read(written: impl Iterator<Item = Written>, span: Span) -> Result<Vec<KeyField>> {
+    let mut fields: Vec<KeyField> = Vec::new();
+    let mut errors: Option<Error> = None;
+    for written in written {
+        match field(&written) {
+            Ok(field) if !fields.iter().any(|other| other.name == field.name) => fields.push(field),
+            Ok(field) => combine(&mut errors, errors::key_field_twice(written.at, &field.name)),
+            Err(error) => combine(&mut errors, error),
+        }
+    }
+    match errors {
+        Some(errors) => Err(errors),
+        None if fields.is_empty() => Err(errors::key_empty(span)),
+        None => Ok(fields),
+    }
+}
+
+fn combine(errors: &mut Option<Error>, error: Error) {
+    match errors {
+        Some(errors) => errors.combine(error),
+        None => *errors = Some(error),
+    }
+}
+
+fn field(written: &Written) -> Result<KeyField> {
+    let segments = segments(&written.pieces);
+    let names: Vec<&str> = segments.iter().map(|(text, _)| text.as_str()).collect();
+    let name = names.join(".");
+    let members = segments.iter().map(|(text, span)| member(text, *span)).collect();
+    match members {
+        Some(members) => Ok(KeyField { name: name.replace("r#", ""), members }),
+        None => Err(errors::key_field_not_a_path(&written.at, &name)),
+    }
+}
+
+/// Splits at dots, wherever they are: `a.0.1` is the tokens `a`, `.` and `0.1`.
+fn segments(pieces: &[(String, Span)]) -> Vec<(String, Span)> {
+    let mut segments = Vec::new();
+    let mut current = (String::new(), Span::call_site());
+    for (text, span) in pieces {
+        for (index, part) in text.split('.').enumerate() {
+            if index > 0 {
+                segments.push(std::mem::replace(&mut current, (String::new(), *span)));
+            }
+            // The space keeps two tokens without a dot between them from becoming one name.
+            current = (format!("{} {part}", current.0), *span);
+        }
+    }
+    segments.push(current);
+    for (text, _) in &mut segments {
+        *text = text.trim().to_owned();
+    }
+    segments
+}
+
+fn member(text: &str, span: Span) -> Option<Member> {
+    if let Ok(index) = text.parse::<u32>()
+        && index.to_string() == text
+    {
+        return Some(Member::Unnamed(Index { index, span }));
+    }
+    let name = text.strip_prefix("r#").unwrap_or(text);
+    if !can_name_a_field(name) {
+        return None;
+    }
+    let raw = name != text || syn::parse_str::<Ident>(name).is_err();
+    let ident = if raw { Ident::new_raw(name, span) } else { Ident::new(name, span) };
+    Some(Member::Named(ident))
+}
+
+/// Whether the text is an identifier or a keyword that can be written as a raw one.
+fn can_name_a_field(text: &str) -> bool {
+    let mut chars = text.chars();
+    let starts = chars.next().is_some_and(|c| c == '_' || unicode_ident::is_xid_start(c));
+    starts
+        && chars.all(unicode_ident::is_xid_continue)
+        && !matches!(text, "_" | "self" | "Self" | "super" | "crate")
+}

@@ -1,0 +1,500 @@
+//! The loop against a scripted broker and a scripted database, on tokio's paused clock.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde::Deserialize;
+use tokio::sync::{Notify, mpsc};
+use tokio::time::{Instant, sleep};
+
+use super::*;
+use crate::broker::{BrokerError, LockId, Locked, Receiver, Settler};
+use crate::delivery::{Delivery, SourceId};
+use crate::handler::{Context, Handler, HandlerSpec, Level, State};
+use crate::handler::{FromContext, Requirements};
+use crate::key::{Digest, KeyEncoder};
+use crate::outcome::Failure;
+use crate::settle::Settlement;
+use crate::store::{Claim, Claimed, Fault, Proof, StoreError, Work};
+
+const LOCK: Duration = Duration::from_secs(10);
+
+// --- A broker that hands out what it is given and writes down what it is told. -------------------
+
+#[derive(Clone, Debug)]
+struct ScriptedSource {
+    id: SourceId,
+    broker: Arc<ScriptedBroker>,
+}
+
+#[derive(Debug, Default)]
+struct ScriptedBroker {
+    /// What `open` and `receive` give next; when a script is empty they wait for ever.
+    opens: Mutex<VecDeque<Vec<Result<Locked, BrokerError>>>>,
+    told: Mutex<Vec<(Duration, LockId, String)>>,
+    renewals: Mutex<Vec<(Duration, LockId)>>,
+    renewal_errors: Mutex<VecDeque<BrokerError>>,
+    started: Mutex<Option<Instant>>,
+    changed: Notify,
+    closed: AtomicUsize,
+}
+
+impl ScriptedBroker {
+    fn at(&self) -> Duration {
+        self.started.lock().unwrap().expect("the consumer has started").elapsed()
+    }
+
+    fn told(&self) -> Vec<(LockId, String)> {
+        self.told.lock().unwrap().iter().map(|(_, lock, what)| (*lock, what.clone())).collect()
+    }
+
+    fn first_told_after(&self) -> Duration {
+        self.told.lock().unwrap().first().expect("something was settled").0
+    }
+
+    fn renewals(&self) -> Vec<Duration> {
+        self.renewals.lock().unwrap().iter().map(|(at, _)| *at).collect()
+    }
+
+    async fn until_told(&self, count: usize) {
+        while self.told.lock().unwrap().len() < count {
+            self.changed.notified().await;
+        }
+    }
+}
+
+impl Source for ScriptedSource {
+    type Receiver = ScriptedReceiver;
+
+    fn id(&self) -> &SourceId {
+        &self.id
+    }
+
+    async fn open(&self, _prefetch: u32) -> Result<ScriptedReceiver, BrokerError> {
+        self.broker.started.lock().unwrap().get_or_insert_with(Instant::now);
+        let Some(script) = self.broker.opens.lock().unwrap().pop_front() else {
+            return Err(BrokerError::Closed);
+        };
+        Ok(ScriptedReceiver { script: script.into(), broker: Arc::clone(&self.broker) })
+    }
+}
+
+struct ScriptedReceiver {
+    script: VecDeque<Result<Locked, BrokerError>>,
+    broker: Arc<ScriptedBroker>,
+}
+
+impl Receiver for ScriptedReceiver {
+    type Settler = ScriptedSettler;
+
+    fn settler(&self) -> ScriptedSettler {
+        ScriptedSettler(Arc::clone(&self.broker))
+    }
+
+    async fn receive(&mut self) -> Result<Locked, BrokerError> {
+        match self.script.pop_front() {
+            Some(next) => next,
+            None => std::future::pending().await,
+        }
+    }
+
+    async fn close(self) {
+        self.broker.closed.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[derive(Clone)]
+struct ScriptedSettler(Arc<ScriptedBroker>);
+
+impl Settler for ScriptedSettler {
+    async fn renew(&self, lock: LockId) -> Result<Duration, BrokerError> {
+        self.0.renewals.lock().unwrap().push((self.0.at(), lock));
+        match self.0.renewal_errors.lock().unwrap().pop_front() {
+            Some(error) => Err(error),
+            None => Ok(LOCK),
+        }
+    }
+
+    async fn settle(&self, lock: LockId, settlement: Settlement) -> Result<(), BrokerError> {
+        let what = match settlement {
+            Settlement::Complete(_) => "complete".to_owned(),
+            Settlement::Abandon => "abandon".to_owned(),
+            Settlement::DeadLetter(rejection) => format!("dead-letter: {rejection}"),
+            Settlement::Leave => "leave".to_owned(),
+        };
+        self.0.told.lock().unwrap().push((self.0.at(), lock, what));
+        self.0.changed.notify_waiters();
+        Ok(())
+    }
+}
+
+// --- A database whose transactions begin and claim as the script says. ---------------------------
+
+#[derive(Clone, Debug, Default)]
+struct ScriptedStore {
+    begins: Arc<Mutex<VecDeque<Fault>>>,
+    claims: Arc<Mutex<VecDeque<Claimed>>>,
+    refuses_to_start: bool,
+}
+
+struct ScriptedWork(Arc<Mutex<VecDeque<Claimed>>>);
+
+impl Work<ScriptedStore> for ScriptedWork {
+    async fn begin(store: &ScriptedStore) -> Result<Self, StoreError> {
+        match store.begins.lock().unwrap().pop_front() {
+            Some(fault) => Err(StoreError::found("begin", fault)),
+            None => Ok(Self(Arc::clone(&store.claims))),
+        }
+    }
+
+    async fn claim(&mut self, _: Claim) -> Result<Claimed, StoreError> {
+        Ok(self.0.lock().unwrap().pop_front().unwrap_or(Claimed::Ours))
+    }
+
+    async fn commit(self, _: &ScriptedStore) -> Result<Proof, StoreError> {
+        Ok(Proof::for_test())
+    }
+
+    async fn rollback(self) {}
+}
+
+impl Store for ScriptedStore {
+    type Connection = ();
+    type Transaction = Box<()>;
+
+    const MIGRATIONS: &'static [&'static str] = &[];
+
+    async fn begin(&self) -> Result<Box<()>, StoreError> {
+        Ok(Box::new(()))
+    }
+
+    async fn claim(_: &mut Box<()>, _: Claim) -> Result<Claimed, StoreError> {
+        Ok(Claimed::Ours)
+    }
+
+    async fn guard(_: &mut Box<()>) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn commit(_: Box<()>) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn rollback(_: Box<()>) {}
+
+    async fn is_claimed(&self, _: Digest) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
+    fn fault_of(_: &(dyn std::error::Error + 'static)) -> Option<Fault> {
+        None
+    }
+
+    async fn migrate(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        match self.refuses_to_start {
+            true => Err(StoreError::found("the ledger's tables are missing", Fault::Refused)),
+            false => Ok(()),
+        }
+    }
+}
+
+// --- A handler that does what its message says. ---------------------------------------------------
+
+#[derive(Deserialize)]
+struct Instruction {
+    seconds: u64,
+    then: String,
+}
+
+#[derive(Clone, Default)]
+struct Running {
+    now: Arc<AtomicUsize>,
+    most: Arc<AtomicUsize>,
+}
+
+struct Obedient;
+
+impl Handler<ScriptedStore> for Obedient {
+    const SPEC: HandlerSpec =
+        HandlerSpec { name: "obey", scope: "test::obey", level: Level::Two, key: &["then"] };
+
+    type Message = Instruction;
+    type Work = ScriptedWork;
+
+    fn key(message: &Instruction, key: &mut KeyEncoder) {
+        key.part(&message.then);
+    }
+
+    fn require(requirements: &mut Requirements) {
+        <State<Running> as FromContext<'_>>::require(requirements);
+    }
+
+    async fn call<'a>(
+        _: &'a mut ScriptedWork,
+        message: Instruction,
+        context: &'a Context,
+    ) -> Result<(), Failure> {
+        let State(running) = State::<Running>::from_context(context)?;
+        let now = running.now.fetch_add(1, Ordering::SeqCst) + 1;
+        running.most.fetch_max(now, Ordering::SeqCst);
+        sleep(Duration::from_secs(message.seconds)).await;
+        running.now.fetch_sub(1, Ordering::SeqCst);
+        match message.then.as_str() {
+            "fail" => Err("the shop is closed".into()),
+            "reject" => Err(Failure::reject("UnknownCurrency", "no such currency: XXX")),
+            "panic" => panic!("boom"),
+            _ => Ok(()),
+        }
+    }
+}
+
+// --- Putting them together. -------------------------------------------------------------------------
+
+struct Bench {
+    broker: Arc<ScriptedBroker>,
+    store: ScriptedStore,
+    running: Running,
+    stop: mpsc::Sender<()>,
+    stopped: Option<mpsc::Receiver<()>>,
+}
+
+impl Bench {
+    fn new(opens: Vec<Vec<Result<Locked, BrokerError>>>) -> Self {
+        let broker = ScriptedBroker { opens: Mutex::new(opens.into()), ..Default::default() };
+        let (stop, stopped) = mpsc::channel(1);
+        Self {
+            broker: Arc::new(broker),
+            store: ScriptedStore::default(),
+            running: Running::default(),
+            stop,
+            stopped: Some(stopped),
+        }
+    }
+
+    fn builder(&self) -> ConsumerBuilder<ScriptedSource, ScriptedStore> {
+        let id = SourceId::new("bus.example.net", "orders");
+        let source = ScriptedSource { id, broker: Arc::clone(&self.broker) };
+        Consumer::builder(source, self.store.clone()).handler(Obedient).state(self.running.clone())
+    }
+
+    /// Runs until `count` messages are settled, then stops the consumer in order.
+    async fn run_until_told(
+        &mut self,
+        builder: ConsumerBuilder<ScriptedSource, ScriptedStore>,
+        count: usize,
+    ) -> Summary {
+        let consumer = builder.build().expect("a valid consumer");
+        let counters = consumer.counters();
+        let mut stopped = self.stopped.take().expect("runs once");
+        let run = consumer.run_until(async move {
+            stopped.recv().await;
+        });
+        let stop = async {
+            self.broker.until_told(count).await;
+            self.stop.send(()).await.expect("the consumer is running");
+        };
+        let (ran, ()) = tokio::join!(run, stop);
+        ran.expect("the consumer starts");
+        counters.summary()
+    }
+}
+
+fn locked(lock: u64, delivery_count: u32, seconds: u64, then: &str) -> Result<Locked, BrokerError> {
+    let body = format!(r#"{{"seconds":{seconds},"then":"{then}"}}"#);
+    let delivery = Delivery::new(SourceId::new("bus.example.net", "orders"), body)
+        .with_message_id(format!("m-{lock}"))
+        .with_delivery_count(delivery_count);
+    Ok(Locked { delivery, lock: LockId(lock), lock_remaining: LOCK })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_is_completed_after_its_handler_has_ended_and_not_before() {
+    let mut bench = Bench::new(vec![vec![locked(1, 1, 3, "ok")]]);
+    let summary = bench.run_until_told(bench.builder(), 1).await;
+    assert_eq!(bench.broker.told(), [(LockId(1), "complete".to_owned())]);
+    assert!(bench.broker.first_told_after() >= Duration::from_secs(3));
+    assert_eq!((summary.deliveries, summary.done), (1, 1));
+    assert_eq!(bench.broker.closed.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_duplicate_is_completed_without_running_the_handler() {
+    let mut bench = Bench::new(vec![vec![locked(1, 2, 3, "ok")]]);
+    bench.store.claims.lock().unwrap().push_back(Claimed::Before(Proof::for_test()));
+    let summary = bench.run_until_told(bench.builder(), 1).await;
+    assert_eq!(bench.broker.told(), [(LockId(1), "complete".to_owned())]);
+    assert_eq!((summary.duplicates, summary.done), (1, 0));
+    assert_eq!(bench.running.most.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_message_is_given_back_after_a_pause_that_grows_with_its_deliveries() {
+    let pause_of = async |delivery_count| {
+        let mut bench = Bench::new(vec![vec![locked(1, delivery_count, 0, "fail")]]);
+        bench.run_until_told(bench.builder(), 1).await;
+        assert_eq!(bench.broker.told(), [(LockId(1), "abandon".to_owned())]);
+        bench.broker.first_told_after()
+    };
+    let (first, seventh) = (pause_of(1).await, pause_of(7).await);
+    assert!(first >= Duration::from_millis(25), "{first:?}");
+    assert!(seventh >= Duration::from_millis(1600), "{seventh:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_delivery_is_dead_lettered_with_the_real_reason() {
+    let mut bench = Bench::new(vec![vec![locked(1, 4, 0, "fail"), locked(2, 5, 0, "fail")]]);
+    let summary = bench.run_until_told(bench.builder().delivery_count_max(5), 2).await;
+    let mut told = bench.broker.told();
+    told.sort_by_key(|(lock, _)| lock.0);
+    assert_eq!(told[0].1, "abandon");
+    assert_eq!(
+        told[1].1,
+        "dead-letter: DeliveriesExhausted: the handler failed: the shop is closed"
+    );
+    assert_eq!((summary.retries, summary.dead_letters), (2, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rejected_message_is_dead_lettered_at_once() {
+    let mut undecodable = locked(2, 1, 0, "ok").unwrap();
+    undecodable.delivery = Delivery::new(undecodable.delivery.source().clone(), "not JSON");
+    let mut bench = Bench::new(vec![vec![locked(1, 1, 0, "reject"), Ok(undecodable)]]);
+    let summary = bench.run_until_told(bench.builder(), 2).await;
+    let mut told = bench.broker.told();
+    told.sort_by_key(|(lock, _)| lock.0);
+    assert_eq!(told[0].1, "dead-letter: UnknownCurrency: no such currency: XXX");
+    assert!(
+        told[1].1.starts_with("dead-letter: UndecodableBody: the body is not JSON"),
+        "{told:?}"
+    );
+    assert_eq!((summary.rejected, summary.dead_letters), (2, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_fails_its_message_and_no_other() {
+    let mut bench = Bench::new(vec![vec![locked(1, 1, 1, "panic"), locked(2, 1, 2, "ok")]]);
+    let summary = bench.run_until_told(bench.builder(), 2).await;
+    let expected = [(LockId(1), "abandon".to_owned()), (LockId(2), "complete".to_owned())];
+    assert_eq!(bench.broker.told(), expected);
+    assert_eq!((summary.retries, summary.done), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_is_renewed_at_half_time_while_the_handler_runs_and_never_after() {
+    let mut bench = Bench::new(vec![vec![locked(1, 1, 23, "ok"), locked(2, 1, 60, "ok")]]);
+    bench.run_until_told(bench.builder(), 2).await;
+    let renewals = bench.broker.renewals.lock().unwrap().clone();
+    let of =
+        |lock| renewals.iter().filter(move |(_, l)| *l == LockId(lock)).map(|(at, _)| at.as_secs());
+    assert_eq!(of(1).collect::<Vec<_>>(), [5, 10, 15, 20]);
+    assert_eq!(of(2).collect::<Vec<_>>(), [5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn renewal_ends_at_its_limit_and_the_handler_runs_on() {
+    let mut bench = Bench::new(vec![vec![locked(1, 1, 60, "ok")]]);
+    let builder = bench.builder().renewal_max(Duration::from_secs(18));
+    bench.run_until_told(builder, 1).await;
+    assert_eq!(bench.broker.renewals().len(), 3);
+    assert_eq!(bench.broker.told(), [(LockId(1), "complete".to_owned())]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_lock_is_counted_and_does_not_cancel_the_handler() {
+    let mut bench = Bench::new(vec![vec![locked(1, 1, 60, "ok")]]);
+    let unreachable =
+        BrokerError::Unreachable { namespace: "bus".to_owned(), source: "cut".into() };
+    bench.broker.renewal_errors.lock().unwrap().extend([unreachable, BrokerError::LockLost]);
+    let summary = bench.run_until_told(bench.builder(), 1).await;
+    assert_eq!(bench.broker.renewals().len(), 2, "tried again after the first error only");
+    assert_eq!((summary.locks_lost, summary.done), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_messages_are_handled_than_may_be_in_flight() {
+    let script = (1..=20).map(|lock| locked(lock, 1, 1, "ok")).collect();
+    let mut bench = Bench::new(vec![script]);
+    bench.run_until_told(bench.builder().in_flight_max(3), 20).await;
+    assert_eq!(bench.running.most.load(Ordering::SeqCst), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_key_and_a_database_that_is_away_are_waited_for() {
+    let mut bench = Bench::new(vec![vec![locked(1, 10, 0, "ok")]]);
+    bench.store.begins.lock().unwrap().extend([Fault::Unavailable; 50]);
+    bench.store.claims.lock().unwrap().extend([Claimed::Busy, Claimed::Busy, Claimed::Busy]);
+    let summary = bench.run_until_told(bench.builder(), 1).await;
+    assert_eq!(bench.broker.told(), [(LockId(1), "complete".to_owned())]);
+    assert_eq!((summary.done, summary.retries, summary.busy), (1, 0, 0));
+    assert!(!bench.broker.renewals().is_empty(), "the lock is renewed meanwhile");
+    assert!(bench.store.begins.lock().unwrap().is_empty(), "every fault was met");
+    assert!(bench.store.claims.lock().unwrap().is_empty(), "every busy answer was met");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_race_is_tried_again_a_few_times() {
+    let mut bench = Bench::new(vec![vec![locked(1, 1, 0, "ok"), locked(2, 1, 0, "ok")]]);
+    bench.store.begins.lock().unwrap().extend([Fault::Contention; 5]);
+    let summary = bench.run_until_told(bench.builder().in_flight_max(1), 2).await;
+    let expected = [(LockId(1), "abandon".to_owned()), (LockId(2), "complete".to_owned())];
+    assert_eq!(bench.broker.told(), expected);
+    assert_eq!((summary.retries, summary.done), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_broken_receiver_is_closed_and_opened_again() {
+    let broken = || Err(BrokerError::Closed);
+    let script =
+        vec![vec![locked(1, 1, 1, "ok"), broken()], vec![broken()], vec![locked(2, 1, 0, "ok")]];
+    let mut bench = Bench::new(script);
+    let summary = bench.run_until_told(bench.builder(), 2).await;
+    assert_eq!((summary.done, summary.reconnects), (2, 2));
+    assert_eq!(bench.broker.closed.load(Ordering::SeqCst), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shutdown_waits_for_running_handlers() {
+    let bench = Bench::new(vec![vec![locked(1, 1, 20, "ok")]]);
+    let consumer = bench.builder().build().unwrap();
+    consumer.run_until(sleep(Duration::from_secs(5))).await.unwrap();
+    assert_eq!(bench.broker.told(), [(LockId(1), "complete".to_owned())]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shutdown_drops_what_does_not_end_in_time_and_settles_nothing_of_it() {
+    let bench = Bench::new(vec![vec![locked(1, 1, 20, "ok"), locked(2, 1, 60, "ok")]]);
+    let consumer =
+        bench.builder().shutdown_deadline(Duration::from_secs(30)).build().expect("valid");
+    consumer.run_until(sleep(Duration::from_secs(5))).await.unwrap();
+    assert_eq!(bench.broker.told(), [(LockId(1), "complete".to_owned())]);
+    assert!(bench.broker.at() < Duration::from_secs(40));
+    assert_eq!(bench.broker.closed.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_start_says_why() {
+    let mut bench = Bench::new(vec![]);
+    let error = bench.builder().build().unwrap().run_until(std::future::pending()).await;
+    assert!(matches!(error, Err(RunError::Broker(_))));
+
+    bench.store.refuses_to_start = true;
+    let error = bench.builder().build().unwrap().run_until(std::future::pending()).await;
+    assert!(matches!(error, Err(RunError::Store(_))));
+}
+
+#[test]
+fn a_wrong_description_is_refused_with_all_problems_at_once() {
+    let source =
+        ScriptedSource { id: SourceId::new("bus.example.net", "orders"), broker: Arc::default() };
+    let builder = Consumer::builder(source, ScriptedStore::default());
+    let error = builder.handler(Obedient).in_flight_max(0).delivery_count_max(0).build();
+    let error = error.expect_err("must be refused");
+    assert_eq!(error.problems().len(), 3, "{error}");
+    assert!(error.to_string().contains("State<"), "{error}");
+}
