@@ -104,7 +104,6 @@ async fn kill_in_mid_run(database_url: &str) {
     let orders = Orders::new(1, 600);
     let sender = bus.sender("orders").await.expect("a sender");
     sender.send_all(orders.messages().expect("messages")).await.expect("sent");
-    sender.close().await;
 
     let placed = async || {
         database.count_orders(orders.run()).await.expect("the orders can be counted").len()
