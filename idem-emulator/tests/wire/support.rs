@@ -80,6 +80,14 @@ pub(crate) async fn send(sender: &mut ServiceBusSender, id: &str) {
     sender.send_message(message(id)).await.unwrap();
 }
 
+/// Sends one message on its own link. A link that is dropped without this takes the links of the
+/// whole client with it.
+pub(crate) async fn send_once(client: &mut Client, message: ServiceBusMessage) {
+    let mut sender = sender(client).await;
+    sender.send_message(message).await.unwrap();
+    sender.dispose().await.unwrap();
+}
+
 /// The next message; it has to come.
 pub(crate) async fn next(receiver: &mut ServiceBusReceiver) -> ServiceBusReceivedMessage {
     receiver.receive_message_with_max_wait_time(PATIENCE).await.unwrap().expect("a message comes")
@@ -104,3 +112,12 @@ pub(crate) async fn event(emulator: &Emulator, matches: impl Fn(&Event) -> bool)
 pub(crate) async fn event_of(emulator: &Emulator, id: &str, kind: EventKind) -> Event {
     event(emulator, |event| event.message_id.as_deref() == Some(id) && event.kind == kind).await
 }
+
+/// Active, locked and dead-lettered messages of `orders`.
+pub(crate) fn counts(emulator: &Emulator) -> (usize, usize, usize) {
+    let counts = emulator.counts("orders").unwrap();
+    (counts.active, counts.locked, counts.dead_lettered)
+}
+
+pub(crate) const LOCK_LOST: EventKind =
+    EventKind::SettlementRejected { condition: "com.microsoft:message-lock-lost" };
