@@ -18,7 +18,7 @@ pub(super) async fn count(
     at_most: u32,
 ) -> Result<u32, BrokerError> {
     let there = place.clone();
-    let (_, counted) = Worker::start("idem-peek", &place, move |answer| async move {
+    let (_, counted) = Worker::start(&place, move |answer| async move {
         match ReceiverLink::open(&connection_string, there.clone(), 0).await {
             Ok(mut link) => {
                 answer.send(count_on(&mut link, &there, at_most).await).ok();

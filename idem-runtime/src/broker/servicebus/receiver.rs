@@ -99,7 +99,7 @@ impl LinkReceiver {
             }
             renewer.close().await;
         };
-        let (worker, ()) = Worker::start("idem-receive", &place, work).await?;
+        let (worker, ()) = Worker::start(&place, work).await?;
         Ok(Self {
             deliveries,
             settler: LinkSettler { commands },

@@ -45,7 +45,7 @@ impl Sender {
     ) -> Result<Self, BrokerError> {
         let (calls, called) = mpsc::channel(CALLS_MAX);
         let there = place.clone();
-        Worker::start("idem-send", &place, move |opened| async move {
+        Worker::start(&place, move |opened| async move {
             match SenderLink::open(&connection_string, there.clone()).await {
                 Ok(link) => {
                     opened.send(Ok(())).ok();
