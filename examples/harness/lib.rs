@@ -119,7 +119,17 @@ impl Setting {
         let orders = Orders::new(seed, options.orders);
         let chaos = Chaos::new(seed);
         let queue_name = options.queue.clone();
-        Ok(Self { seed, queue_name, queue, bus, emulator, database, orders, chaos, _folder: folder })
+        Ok(Self {
+            seed,
+            queue_name,
+            queue,
+            bus,
+            emulator,
+            database,
+            orders,
+            chaos,
+            _folder: folder,
+        })
     }
 
     fn broker_name(&self) -> &'static str {
@@ -130,7 +140,8 @@ impl Setting {
     }
 
     async fn run<S: Store>(self, store: S, handler: impl Handler<S>) -> anyhow::Result<Report> {
-        let faults = self.emulator.as_ref().map(|e| WireFaults::add(e, &self.queue_name, self.seed));
+        let faults =
+            self.emulator.as_ref().map(|e| WireFaults::add(e, &self.queue_name, self.seed));
         let started = Instant::now();
         let consumer = Consumer::builder(self.queue.clone(), store)
             .handler(handler)
@@ -169,11 +180,16 @@ impl Setting {
         loop {
             let summary = counters.summary();
             bar.set_position(summary.done.min(u64::from(self.orders.count())));
-            bar.set_message(format!("{} duplicates, {} retries", summary.duplicates, summary.retries));
+            bar.set_message(format!(
+                "{} duplicates, {} retries",
+                summary.duplicates, summary.retries
+            ));
             if summary.deliveries != seen.0 {
                 seen = (summary.deliveries, Instant::now());
             } else if seen.1.elapsed() > STALL {
-                bail!("nothing was delivered for {STALL:?}, and the queue is not empty: {summary:?}");
+                bail!(
+                    "nothing was delivered for {STALL:?}, and the queue is not empty: {summary:?}"
+                );
             }
             sleep(Duration::from_millis(200)).await;
             if summary.deliveries >= self.orders.sent() && self.queue.depth(1).await? == 0 {

@@ -22,6 +22,10 @@ pub(super) struct Worker {
     death: mpsc::Receiver<Died>,
 }
 
+/// The client's futures are deep, and without optimisation large: they overflow the usual 2 MiB.
+/// Untouched pages of a stack cost nothing.
+const STACK: usize = 16 * 1024 * 1024;
+
 /// How work gives its first answer.
 pub(super) type Answer<T> = oneshot::Sender<Result<T, BrokerError>>;
 
@@ -63,7 +67,7 @@ impl Worker {
     ) -> io::Result<Self> {
         let (died, death) = mpsc::channel(1);
         // The thread is not joined: it ends by itself when its handles are dropped.
-        thread::Builder::new().name(name).spawn(move || {
+        thread::Builder::new().name(name).stack_size(STACK).spawn(move || {
             let cause = match catch_unwind(AssertUnwindSafe(|| run(work))) {
                 Ok(Ok(())) => return,
                 Ok(Err(error)) => error.to_string(),

@@ -9,9 +9,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::super::ServiceBus;
-use super::support::{
-    HANG, complete, eventually, receive, send, start, start_with_orders,
-};
+use super::support::{HANG, complete, eventually, receive, send, start, start_with_orders};
 use crate::broker::{BrokerError, Receiver, Settler, Source};
 use crate::settle::Settlement;
 
@@ -122,7 +120,10 @@ async fn connections_that_drop_at_random_lose_nothing() {
         let (reopened, completed) = consumed.expect("all is consumed in time");
         assert_eq!(completed.len(), MESSAGES, "seed {seed}");
         let fired: u64 = drops.iter().map(|drop| drop.fired()).sum();
-        assert!(fired >= 10 && reopened >= 5, "seed {seed}: {fired} drops, {reopened} times reopened");
+        assert!(
+            fired >= 10 && reopened >= 5,
+            "seed {seed}: {fired} drops, {reopened} times reopened"
+        );
         assert_eq!(emulator.counts("orders").unwrap().dead_lettered, 0);
     }
 }
@@ -189,7 +190,8 @@ async fn no_thread_is_left_behind() {
     let (emulator, bus) = start(QueueOptions::new("leak-check")).await;
     let threads = || {
         let tasks = std::fs::read_dir("/proc/self/task").unwrap();
-        let names = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+        let names =
+            tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
         names.filter(|name| name.trim_end() == "idem leak-check").count()
     };
     let queue = bus.queue("leak-check");

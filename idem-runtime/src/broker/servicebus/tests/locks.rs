@@ -69,7 +69,10 @@ async fn what_is_settled_while_it_is_renewed_is_settled() {
             settler.settle(locked.lock, complete()),
         );
         renewed.unwrap();
-        assert!(matches!(twice, Err(BrokerError::Operation { operation: "renew", .. })), "{twice:?}");
+        assert!(
+            matches!(twice, Err(BrokerError::Operation { operation: "renew", .. })),
+            "{twice:?}"
+        );
         settled.unwrap();
         assert!(matches!(again, Err(BrokerError::LockLost)), "{again:?}");
     }
