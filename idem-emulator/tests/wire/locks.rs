@@ -2,18 +2,9 @@
 
 use std::time::Duration;
 
-use idem_emulator::{Clock, Emulator, EventKind, QueueOptions};
+use idem_emulator::EventKind;
 
 use crate::support::*;
-
-const LOCK: Duration = Duration::from_secs(30);
-
-fn with_manual_clock(test: impl AsyncFnOnce(&Emulator, Clock)) {
-    let clock = Clock::manual();
-    let queue = QueueOptions::new("orders").lock_duration(LOCK);
-    let builder = Emulator::builder().queue(queue).clock(clock.clone());
-    run(builder, async |emulator| test(emulator, clock).await);
-}
 
 #[test]
 fn an_expired_lock_refuses_the_settlement_and_the_message_comes_again() {

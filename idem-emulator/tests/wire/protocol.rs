@@ -172,18 +172,39 @@ fn everything_may_be_pipelined() {
 }
 
 #[test]
+fn a_silent_connection_hears_heartbeats() {
+    with_orders(
+        |queue| queue,
+        async |emulator| {
+            let mut socket = TcpStream::connect(("127.0.0.1", emulator.port())).await.unwrap();
+            // An idle time-out of 100 ms, as the fifth field of open.
+            let open = b"\x00\x00\x00\x16\x02\x00\x00\x00\x00\x53\x10\xc0\x09\x05\xa1\x01x\x40\x40\x40\x52\x64";
+            socket.write_all(&[AMQP_HEADER, open].concat()).await.unwrap();
+            let heartbeat = [0, 0, 0, 8, 2, 0, 0, 0];
+            let mut received = Vec::new();
+            while received.windows(8).filter(|window| *window == heartbeat).count() < 3 {
+                let mut buffer = [0; 256];
+                let length = socket.read(&mut buffer).await.unwrap();
+                assert_ne!(length, 0, "{received:x?}");
+                received.extend_from_slice(&buffer[..length]);
+            }
+        },
+    );
+}
+
+#[test]
 fn unknown_queues_are_not_found() {
     with_orders(
         |queue| queue,
         async |emulator| {
             let mut client = connect(emulator).await;
             let refused = client.create_sender("nowhere", ServiceBusSenderOptions::default()).await;
-            let error = format!("{:?}", refused.err().expect("there is no such queue"));
+            let error = format!("{:?}", refused.expect_err("there is no such queue"));
             assert!(error.contains("NotFound"), "{error}");
             let refused = client
                 .create_receiver_for_queue("nowhere", ServiceBusReceiverOptions::default())
                 .await;
-            let error = format!("{:?}", refused.err().expect("there is no such queue"));
+            let error = format!("{:?}", refused.expect_err("there is no such queue"));
             assert!(error.contains("NotFound"), "{error}");
             assert_eq!(emulator.counts("nowhere").unwrap_err().name, "nowhere");
             client.dispose().await.unwrap();
@@ -200,7 +221,7 @@ fn sessions_and_deferral_are_refused_as_not_implemented() {
             send_once(&mut client, message("m-1")).await;
             let refused =
                 client.accept_session_for_queue("orders", "s-1", Default::default()).await;
-            let error = format!("{:?}", refused.err().expect("sessions are not implemented"));
+            let error = format!("{:?}", refused.expect_err("sessions are not implemented"));
             assert!(error.contains("NotImplemented"), "{error}");
 
             let mut client = connect(emulator).await;

@@ -11,7 +11,7 @@ use azservicebus::{
     ServiceBusReceiver, ServiceBusReceiverOptions, ServiceBusSender, ServiceBusSenderOptions,
     SubQueue,
 };
-use idem_emulator::{Emulator, EmulatorBuilder, Event, EventKind, QueueOptions};
+use idem_emulator::{Clock, Emulator, EmulatorBuilder, Event, EventKind, QueueOptions};
 
 pub(crate) type Client = ServiceBusClient<BasicRetryPolicy>;
 
@@ -121,3 +121,14 @@ pub(crate) fn counts(emulator: &Emulator) -> (usize, usize, usize) {
 
 pub(crate) const LOCK_LOST: EventKind =
     EventKind::SettlementRejected { condition: "com.microsoft:message-lock-lost" };
+
+/// The lock duration under [`with_manual_clock`].
+pub(crate) const LOCK: Duration = Duration::from_secs(30);
+
+/// Runs a test against an emulator with the queue `orders`, in time that the test moves.
+pub(crate) fn with_manual_clock(test: impl AsyncFnOnce(&Emulator, Clock)) {
+    let clock = Clock::manual();
+    let queue = QueueOptions::new("orders").lock_duration(LOCK);
+    let builder = Emulator::builder().queue(queue).clock(clock.clone());
+    run(builder, async |emulator| test(emulator, clock).await);
+}
