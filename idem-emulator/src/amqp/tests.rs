@@ -535,3 +535,44 @@ fn requests_are_answered_on_the_link_of_their_reply_address() {
     let properties = response.application_properties.unwrap();
     assert_eq!(properties.get("status-code"), Some(&SimpleValue::Int(202)));
 }
+
+#[test]
+fn damaged_frames_never_panic() {
+    let frames = [
+        serde_amqp::to_vec(&flow(100, 0, 5, true)).unwrap(),
+        serde_amqp::to_vec(&transfer(0, 0, false)).unwrap(),
+        serde_amqp::to_vec(&settle(0, 9, DeliveryState::Accepted(Accepted {}))).unwrap(),
+        serde_amqp::to_vec(&Detach { handle: 2.into(), closed: true, error: None }).unwrap(),
+        serde_amqp::to_vec(&attach(Role::Receiver, 3, Some(Box::default()), None)).unwrap(),
+    ];
+    let mut state = 11u64;
+    let mut random = |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        usize::from(u16::from_be_bytes([state.to_be_bytes()[0], state.to_be_bytes()[1]])) % below
+    };
+    let mut survived = 0;
+    for _ in 0..300 {
+        let mut peer = Peer::new(100, 65536);
+        peer.store(&[b"a", b"b", b"c"]);
+        peer.attach_sender("orders");
+        peer.receive_from("orders");
+        for _ in 0..10 {
+            let mut input = BytesMut::new();
+            Frame::write(&mut input, FrameKind::Amqp, 0, |out| {
+                out.put_slice(&frames[random(frames.len())]);
+                out.put_slice(&encoded(&wire_message(b"payload")));
+            });
+            for _ in 0..random(3) {
+                let at = 8 + random(input.len() - 8);
+                input[at] = u8::try_from(random(256)).unwrap();
+            }
+            peer.connection.receive(&mut input);
+            peer.connection.pump();
+        }
+        survived += usize::from(!peer.connection.is_finished());
+    }
+    assert!(
+        (1..300).contains(&survived),
+        "some damage ends a connection and some does not: {survived}"
+    );
+}
