@@ -39,7 +39,10 @@ pub(crate) fn check(
 }
 
 fn absolute(path: &Path, errors: &mut Errors) {
-    let root = path.segments.first().map(|segment| segment.ident.to_string());
+    let root = path
+        .segments
+        .first()
+        .map(|segment| segment.ident.to_string());
     if path.leading_colon.is_none() && !matches!(root.as_deref(), Some("crate" | "$crate")) {
         errors.push(errors::crate_path_relative(path));
     }
@@ -50,11 +53,10 @@ fn qualifiers(function: &HandlerFn, errors: &mut Errors) {
     if let Some(token) = function.method_token() {
         errors.push(errors::method(token, &name));
     }
-    if signature.asyncness.is_none() {
-        errors.push(errors::not_async(signature.fn_token, &name));
-    }
     if let Some(token) = signature.constness {
         errors.push(errors::qualified(token, &name, "const"));
+    } else if signature.asyncness.is_none() {
+        errors.push(errors::not_async(signature.fn_token, &name));
     }
     match signature.safety {
         Safety::Unsafe(token) => errors.push(errors::qualified(token, &name, "unsafe")),
@@ -120,9 +122,14 @@ fn parameters(
     errors: &mut Errors,
 ) -> Option<Parameters> {
     let list = function.signature.paren_token.span.join();
-    let mut types = function.parameters().map(|parameter| peeled(&parameter.ty)).peekable();
+    let mut types = function
+        .parameters()
+        .map(|parameter| peeled(&parameter.ty))
+        .peekable();
 
-    let transaction = types.next_if(|first| referent_mut(first).is_some()).and_then(referent_mut);
+    let transaction = types
+        .next_if(|first| referent_mut(first).is_some())
+        .and_then(referent_mut);
     if let (None, Some((level @ (Level::One | Level::Two), _))) = (transaction, level) {
         errors.push(errors::transaction_missing(list, &function.name(), level));
     }

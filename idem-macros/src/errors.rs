@@ -109,9 +109,9 @@ pub(crate) fn crate_path_relative(path: impl ToTokens) -> Error {
 
 // The function.
 
-pub(crate) fn not_a_function(keyword: impl ToTokens, article: &str, kind: &str) -> Error {
+pub(crate) fn not_a_function(keyword: impl ToTokens, found: &str) -> Error {
     let text = format!(
-        "`#[idempotent]` goes on an `async fn`, found {article} {kind}\n\
+        "`#[idempotent]` goes on an `async fn`, found {found}\n\
          help: put it on the function that handles the message"
     );
     Error::new_spanned(keyword, text)
@@ -122,7 +122,10 @@ pub(crate) fn not_async(function: impl ToTokens, handler: &str) -> Error {
 }
 
 pub(crate) fn qualified(qualifier: impl ToTokens, handler: &str, word: &str) -> Error {
-    Error::new_spanned(qualifier, format!("handler `{handler}` must not be `{word}`"))
+    Error::new_spanned(
+        qualifier,
+        format!("handler `{handler}` must not be `{word}`"),
+    )
 }
 
 pub(crate) fn generic(generics: impl ToTokens, handler: &str) -> Error {

@@ -1,7 +1,7 @@
 //! From tokens to tokens, and from a checked handler to its code.
 
 use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};
-use quote::{format_ident, quote};
+use quote::{ToTokens, format_ident, quote};
 use syn::spanned::Spanned;
 use syn::{Path, Type, parse_quote};
 
@@ -21,12 +21,16 @@ pub(crate) fn idempotent(arguments: TokenStream, item: TokenStream) -> TokenStre
     let function = match HandlerFn::parse(item.clone()) {
         Ok(function) => function,
         Err(error) => {
-            errors.push(error);
+            error.into_iter().for_each(|error| errors.push(error));
             let errors = errors.into_tokens();
             return quote! { #item #errors };
         }
     };
-    let runtime = args.runtime.given().cloned().unwrap_or_else(|| parse_quote!(::idem_runtime));
+    let runtime = args
+        .runtime
+        .given()
+        .cloned()
+        .unwrap_or_else(|| parse_quote!(::idem_runtime));
     let is_method = function.method_token().is_some();
     let marker = function.marker();
     let generated = match check(args, &function, errors) {
@@ -51,7 +55,12 @@ pub(crate) fn idempotent(arguments: TokenStream, item: TokenStream) -> TokenStre
 }
 
 fn definition(marker: &Marker) -> TokenStream {
-    let Marker { name, visibility, cfgs, function } = marker;
+    let Marker {
+        name,
+        visibility,
+        cfgs,
+        function,
+    } = marker;
     let doc = format!("The handler `{function}`, to register with a consumer.");
     quote! {
         #cfgs
@@ -63,17 +72,23 @@ fn definition(marker: &Marker) -> TokenStream {
 
 /// What the runtime calls. Everything that is not the user's is generic code there.
 fn implementation(handler: &Handler, marker: &Marker, runtime: &Path) -> TokenStream {
-    let Parameters { transaction, message, extractors } = &handler.parameters;
-    let (generics, store, work) = match transaction {
+    let Parameters {
+        transaction,
+        message,
+        extractors,
+    } = &handler.parameters;
+    let (generics, store, work, condition) = match transaction {
         Some(transaction) => (
             None,
             quote! { <#transaction as #runtime::__private::Transaction>::Store },
             quote! { #transaction },
+            Some(condition(transaction, runtime)),
         ),
         None => (
             Some(quote! { <__Store: #runtime::__private::Store> }),
             quote! { __Store },
             quote! { #runtime::__private::NoTransaction },
+            None,
         ),
     };
     let spec = spec(handler, &marker.function, runtime);
@@ -85,7 +100,7 @@ fn implementation(handler: &Handler, marker: &Marker, runtime: &Path) -> TokenSt
         #cfgs
         #[automatically_derived]
         #[allow(deprecated)]
-        impl #generics #runtime::__private::Handler<#store> for #name {
+        impl #generics #runtime::__private::Handler<#store> for #name #condition {
             const SPEC: #runtime::__private::HandlerSpec = #spec;
             type Message = #message;
             type Work = #work;
@@ -94,6 +109,21 @@ fn implementation(handler: &Handler, marker: &Marker, runtime: &Path) -> TokenSt
             #call
         }
     }
+}
+
+/// Without this bound a type that is no transaction would be reported once for each item of the
+/// implementation. Its tokens have the type's own spans, so that the caret covers the type.
+fn condition(transaction: &Type, runtime: &Path) -> TokenStream {
+    let [_, last] = ends(transaction);
+    let mut bound = quote! { : #runtime::__private::Transaction };
+    bound = bound
+        .into_iter()
+        .map(|mut token| {
+            token.set_span(last);
+            token
+        })
+        .collect();
+    quote! { where #transaction #bound }
 }
 
 fn spec(handler: &Handler, name: &str, runtime: &Path) -> TokenStream {
@@ -118,10 +148,15 @@ fn spec(handler: &Handler, name: &str, runtime: &Path) -> TokenStream {
 }
 
 fn key(identity: &Identity, runtime: &Path) -> Option<TokenStream> {
-    let Identity::Fields(fields) = identity else { return None };
+    let Identity::Fields(fields) = identity else {
+        return None;
+    };
     let (message, key) = (local("message"), local("key"));
     let parts = fields.iter().map(|field| {
-        let span = field.members.first().map_or_else(Span::call_site, Spanned::span);
+        let span = field
+            .members
+            .first()
+            .map_or_else(Span::call_site, Spanned::span);
         let members = &field.members;
         located_at(span, quote! { #key.part(&#message #(.#members)*); })
     });
@@ -147,23 +182,35 @@ fn require(extractors: &[Type], runtime: &Path) -> Option<TokenStream> {
 /// The function keeps its body: moved into an `async` block it would lose the inference of its
 /// return type.
 fn call(handler: &Handler, runtime: &Path) -> TokenStream {
-    let Parameters { transaction, extractors, .. } = &handler.parameters;
+    let Parameters {
+        transaction,
+        extractors,
+        ..
+    } = &handler.parameters;
     let (work, message, context) = (local("work"), local("message"), local("context"));
     let transaction = transaction.as_ref().map(|_| quote! { #work, });
     let function = &handler.function;
     let extracted = extractors.iter().map(|extractor| {
         quote! { <#extractor as #runtime::__private::FromContext<'_>>::from_context(#context)? }
     });
-    let output = located_at(handler.output.span(), quote! {
-        #runtime::__private::HandlerResult::finish
-    });
+    let [first, last] = ends(&handler.output);
+    let finish = located_at(first, quote! { #runtime::__private::HandlerResult::finish });
+    let mut called = function.clone();
+    called.set_span(Span::call_site().located_at(first));
+    let awaited = located_at(last, quote! { .await });
+    let signature = located_at(
+        function.span(),
+        quote! {
+            async fn call<'a>(
+                #work: &'a mut Self::Work,
+                #message: Self::Message,
+                #context: &'a #runtime::__private::Context,
+            ) -> ::core::result::Result<(), #runtime::__private::Failure>
+        },
+    );
     quote! {
-        async fn call<'a>(
-            #work: &'a mut Self::Work,
-            #message: Self::Message,
-            #context: &'a #runtime::__private::Context,
-        ) -> ::core::result::Result<(), #runtime::__private::Failure> {
-            #output(#function(#transaction #message #(, #extracted)*).await)
+        #signature {
+            #finish(#called(#transaction #message #(, #extracted)*) #awaited)
         }
     }
 }
@@ -197,6 +244,16 @@ fn stub(marker: &Marker, runtime: &Path) -> TokenStream {
 /// A name of our own: neither the user's items nor the user's arguments can be meant by it.
 fn local(name: &str) -> Ident {
     format_ident!("__{name}", span = Span::mixed_site())
+}
+
+/// The spans of the first and the last token: between them, a caret covers all of them.
+fn ends(tokens: &impl ToTokens) -> [Span; 2] {
+    let mut spans = tokens
+        .to_token_stream()
+        .into_iter()
+        .map(|token| token.span());
+    let first = spans.next().unwrap_or_else(Span::call_site);
+    [first, spans.last().unwrap_or(first)]
 }
 
 /// Puts carets on user code without making the tokens the user's: lints stay quiet in them, and

@@ -4,7 +4,7 @@ use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
-use syn::{Attribute, FnArg, PatType, Result, Signature, Visibility};
+use syn::{Attribute, Error, FnArg, PatType, Signature, Visibility};
 
 use crate::errors;
 use crate::model::Marker;
@@ -18,18 +18,31 @@ pub(crate) struct HandlerFn {
 
 impl HandlerFn {
     /// Reads an item. Its body may be half-typed: it is not looked at.
-    pub(crate) fn parse(item: TokenStream) -> Result<Self> {
-        let parser = |input: ParseStream<'_>| {
+    ///
+    /// A function whose signature cannot be read has no error here: rustc will say the same.
+    pub(crate) fn parse(item: TokenStream) -> Result<Self, Option<Error>> {
+        let head = |input: ParseStream<'_>| {
             let attributes = input.call(Attribute::parse_outer)?;
-            let visibility = input.parse()?;
-            let ahead = input.fork();
-            let signature = input.parse::<Signature>();
-            let rest = if signature.is_ok() { input } else { &ahead };
-            let rest = rest.parse::<TokenStream>()?;
-            let signature = signature.map_err(|error| other_item(rest).unwrap_or(error))?;
-            Ok(Self { cfgs: cfgs(&attributes), visibility, signature })
+            Ok((
+                attributes,
+                input.parse::<Visibility>()?,
+                input.parse::<TokenStream>()?,
+            ))
         };
-        parser.parse2(item)
+        let signature_and_body = |input: ParseStream<'_>| {
+            let signature = input.parse::<Signature>()?;
+            input.parse::<TokenStream>()?;
+            Ok(signature)
+        };
+        let (attributes, visibility, rest) = head.parse2(item).map_err(Some)?;
+        match signature_and_body.parse2(rest.clone()) {
+            Ok(signature) => Ok(Self {
+                cfgs: cfgs(&attributes),
+                visibility,
+                signature,
+            }),
+            Err(_) => Err(other_item(rest)),
+        }
     }
 
     /// The function's name for people.
@@ -39,10 +52,13 @@ impl HandlerFn {
 
     /// The parameters without a receiver.
     pub(crate) fn parameters(&self) -> impl Iterator<Item = &PatType> {
-        self.signature.inputs.iter().filter_map(|parameter| match parameter {
-            FnArg::Receiver(_) => None,
-            FnArg::Typed(parameter) => Some(parameter),
-        })
+        self.signature
+            .inputs
+            .iter()
+            .filter_map(|parameter| match parameter {
+                FnArg::Receiver(_) => None,
+                FnArg::Typed(parameter) => Some(parameter),
+            })
     }
 
     /// The `self` or `Self` that only a method can have.
@@ -55,7 +71,8 @@ impl HandlerFn {
 
     /// The first `impl Trait` among the parameters: a generic parameter without a name.
     pub(crate) fn anonymous_generic(&self) -> Option<TokenTree> {
-        self.parameters().find_map(|parameter| find_ident(parameter.ty.to_token_stream(), "impl"))
+        self.parameters()
+            .find_map(|parameter| find_ident(parameter.ty.to_token_stream(), "impl"))
     }
 
     pub(crate) fn marker(&self) -> Marker {
@@ -83,32 +100,38 @@ fn marker_name(function: &str) -> String {
 
 fn capitalized(word: &str) -> String {
     let mut chars = word.chars();
-    chars.next().into_iter().flat_map(char::to_uppercase).chain(chars).collect()
+    chars
+        .next()
+        .into_iter()
+        .flat_map(char::to_uppercase)
+        .chain(chars)
+        .collect()
 }
 
 /// The function's `#[cfg]`s, which what is generated beside it must share.
 fn cfgs(attributes: &[Attribute]) -> TokenStream {
-    let cfgs = attributes.iter().filter(|attribute| attribute.path().is_ident("cfg"));
+    let cfgs = attributes
+        .iter()
+        .filter(|attribute| attribute.path().is_ident("cfg"));
     cfgs.map(ToTokens::to_token_stream).collect()
 }
 
-/// The error for an item that is no function; `None` for a function that cannot be parsed.
-fn other_item(item: TokenStream) -> Option<syn::Error> {
-    item.into_iter().find_map(|token| {
-        let (article, kind) = match token.to_string().as_str() {
-            "struct" => ("a", "struct"),
-            "enum" => ("an", "enum"),
-            "union" => ("a", "union"),
-            "trait" => ("a", "trait"),
-            "impl" => ("an", "`impl`"),
-            "mod" => ("a", "module"),
-            "type" => ("a", "type alias"),
-            "static" => ("a", "static"),
-            "use" => ("an", "import"),
-            _ => return None,
-        };
-        Some(errors::not_a_function(token, article, kind))
-    })
+/// The error for an item that is no function; `None` for a function.
+fn other_item(item: TokenStream) -> Option<Error> {
+    let other = |token, found| Some(errors::not_a_function(token, found));
+    let tokens: Vec<TokenTree> = item.into_iter().collect();
+    for token in &tokens {
+        match token.to_string().as_str() {
+            "fn" => return None,
+            "struct" => return other(token, "a struct"),
+            "enum" => return other(token, "an enum"),
+            "trait" => return other(token, "a trait"),
+            "impl" => return other(token, "an `impl`"),
+            "mod" => return other(token, "a module"),
+            _ => {}
+        }
+    }
+    other(tokens.first()?, "another item")
 }
 
 fn find_ident(tokens: TokenStream, word: &str) -> Option<TokenTree> {
