@@ -1,1 +1,60 @@
-//! idem-emulator
+//! An Azure Service Bus broker in the test's own process.
+//!
+//! It speaks AMQP 1.0 over loopback TCP to unmodified Service Bus clients, has the cloud's rules for
+//! locks, delivery counts, dead-lettering and duplicate detection, and makes things go wrong on
+//! request.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use idem_emulator::{Clock, Emulator, EventKind, Fault, QueueOptions};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let clock = Clock::manual();
+//! let emulator = Emulator::builder()
+//!     .queue(QueueOptions::new("orders").lock_duration(Duration::from_secs(30)))
+//!     .clock(clock.clone())
+//!     .start()
+//!     .await?;
+//! let lost = emulator.faults().add(Fault::lose_settlement().on("orders").times(1));
+//!
+//! // Run a consumer against `emulator.connection_string()` here; its first settlement is lost.
+//!
+//! clock.advance(Duration::from_secs(30));
+//! emulator.events().wait_for(|event| event.kind == EventKind::Completed).await;
+//! assert_eq!(lost.fired(), 1);
+//! emulator.shutdown().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What it does
+//!
+//! Queues and their dead-letter queues; single and batch sends; peek-lock against link credit, and
+//! receive-and-delete; complete, abandon, dead-letter and release; lock renewal and expiry;
+//! duplicate detection; peek. The management node answers renew-lock, peek-message and
+//! update-disposition.
+//!
+//! # What it does not do
+//!
+//! Sessions, topics, scheduled and deferred messages and transactions are refused with
+//! `amqp:not-implemented`. A message's time to live is kept and handed on, but messages do not
+//! expire. There is no TLS, no check of credentials, and nothing is persistent.
+
+mod amqp;
+mod broker;
+mod clock;
+mod codec;
+mod emulator;
+mod error;
+mod events;
+mod faults;
+mod management;
+mod options;
+
+pub use broker::Counts;
+pub use clock::Clock;
+pub use emulator::{Emulator, EmulatorBuilder, MessageSnapshot};
+pub use error::{StartError, UnknownEntity};
+pub use events::{Event, EventKind, EventTotals, Events};
+pub use faults::{Fault, FaultHandle, FaultKind, Faults};
+pub use options::QueueOptions;

@@ -34,10 +34,7 @@ mod tests {
             let nominal = Duration::from_millis(nominal);
             for _ in 0..100 {
                 let pause = backoff.after(failures);
-                assert!(
-                    pause >= nominal / 2 && pause <= nominal,
-                    "{failures}: {pause:?}"
-                );
+                assert!(pause >= nominal / 2 && pause <= nominal, "{failures}: {pause:?}");
             }
         }
     }

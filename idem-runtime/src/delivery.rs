@@ -34,10 +34,7 @@ impl SourceId {
         };
         let entity = entity.trim_matches('/').to_lowercase();
         let entity = entity.strip_suffix("/$deadletterqueue").unwrap_or(&entity);
-        Self {
-            namespace: host.to_lowercase().into(),
-            entity: entity.into(),
-        }
+        Self { namespace: host.to_lowercase().into(), entity: entity.into() }
     }
 
     /// The namespace's host, in lower case.
@@ -230,19 +227,13 @@ impl Delivery {
         }
         let json = self.body.strip_prefix(UTF8_MARK).unwrap_or(&self.body);
         if json.is_empty() {
-            return Err(Rejection::new(
-                "EmptyBody",
-                "the body is empty; JSON was expected",
-            ));
+            return Err(Rejection::new("EmptyBody", "the body is empty; JSON was expected"));
         }
         let mut deserializer = serde_json::Deserializer::from_slice(json);
         let message = serde_path_to_error::deserialize(&mut deserializer)
             .map_err(|error| Rejection::new("UndecodableBody", undecodable(&error)))?;
         deserializer.end().map_err(|error| {
-            Rejection::new(
-                "UndecodableBody",
-                format!("text after the JSON value: {error}"),
-            )
+            Rejection::new("UndecodableBody", format!("text after the JSON value: {error}"))
         })?;
         Ok(message)
     }
@@ -298,18 +289,10 @@ mod tests {
 
     #[test]
     fn json_is_decoded_with_and_without_a_mark() {
-        let order = Order {
-            customer_id: 7,
-            lines: vec![Line { amount: 3 }],
-        };
+        let order = Order { customer_id: 7, lines: vec![Line { amount: 3 }] };
         let json = br#"{"customer_id":7,"lines":[{"amount":3}]}"#;
         assert_eq!(decode(json), Ok(order));
-        assert_eq!(
-            decode(b"\xEF\xBB\xBF{\"customer_id\":7,\"lines\":[]}")
-                .unwrap()
-                .customer_id,
-            7
-        );
+        assert_eq!(decode(b"\xEF\xBB\xBF{\"customer_id\":7,\"lines\":[]}").unwrap().customer_id, 7);
     }
 
     #[test]
@@ -318,21 +301,9 @@ mod tests {
             (b"", "EmptyBody", "the body is empty"),
             (b"\xEF\xBB\xBF", "EmptyBody", "the body is empty"),
             (b"order 7", "UndecodableBody", "the body is not JSON"),
-            (
-                b"{\"customer_id\":7,",
-                "UndecodableBody",
-                "the body is not JSON",
-            ),
-            (
-                b"null",
-                "UndecodableBody",
-                "the body does not fit the message",
-            ),
-            (
-                b"{\"customer_id\":7,\"lines\":[]} x",
-                "UndecodableBody",
-                "text after the JSON value",
-            ),
+            (b"{\"customer_id\":7,", "UndecodableBody", "the body is not JSON"),
+            (b"null", "UndecodableBody", "the body does not fit the message"),
+            (b"{\"customer_id\":7,\"lines\":[]} x", "UndecodableBody", "text after the JSON value"),
             (
                 b"{\"customer_id\":7,\"lines\":[{\"amount\":\"many\"}]}",
                 "UndecodableBody",
@@ -350,14 +321,8 @@ mod tests {
     fn a_source_is_the_same_whatever_its_port_case_and_dead_letter_suffix() {
         let orders = SourceId::new("bus.example.net", "orders");
         assert_eq!(SourceId::new("BUS.example.net:5672", "/Orders/"), orders);
-        assert_eq!(
-            SourceId::new("bus.example.net", "orders/$DeadLetterQueue"),
-            orders
-        );
-        assert_ne!(
-            SourceId::new("bus.example.net", "orders/Subscriptions/a"),
-            orders
-        );
+        assert_eq!(SourceId::new("bus.example.net", "orders/$DeadLetterQueue"), orders);
+        assert_ne!(SourceId::new("bus.example.net", "orders/Subscriptions/a"), orders);
     }
 
     #[test]

@@ -111,9 +111,7 @@ async fn call<H: Handler<S>, S: Store>(
     match handled.catch_unwind().await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(failure)) => Err(failure.into_outcome()),
-        Err(panic) => Err(Outcome::Retry(RetryReason::Panic(panic_message(
-            panic.as_ref(),
-        )))),
+        Err(panic) => Err(Outcome::Retry(RetryReason::Panic(panic_message(panic.as_ref())))),
     }
 }
 

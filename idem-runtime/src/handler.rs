@@ -93,12 +93,14 @@ pub struct Context {
 }
 
 impl Context {
-    /// The context of one delivery.
+    /// The context of one delivery, with the states that extractors take.
     pub fn new(delivery: impl Into<Arc<Delivery>>, states: impl Into<Arc<States>>) -> Self {
-        Self {
-            delivery: delivery.into(),
-            states: states.into(),
-        }
+        Self { delivery: delivery.into(), states: states.into() }
+    }
+
+    /// The context of one delivery, for a handler that takes no [`State`].
+    pub fn of(delivery: impl Into<Arc<Delivery>>) -> Self {
+        Self::new(delivery, States::default())
     }
 
     /// The delivery that is being handled.
@@ -173,10 +175,7 @@ impl States {
 
     /// One sentence for each requirement that is not met.
     pub(crate) fn unmet(&self, requirements: &Requirements) -> Vec<String> {
-        let missing = requirements
-            .0
-            .iter()
-            .filter(|(id, _)| !self.0.contains_key(id));
+        let missing = requirements.0.iter().filter(|(id, _)| !self.0.contains_key(id));
         missing.map(|(_, name)| missing_state(name)).collect()
     }
 }
@@ -184,9 +183,7 @@ impl States {
 impl std::fmt::Debug for States {
     /// States may hold secrets: only their number is shown.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("States")
-            .field("len", &self.0.len())
-            .finish_non_exhaustive()
+        f.debug_struct("States").field("len", &self.0.len()).finish_non_exhaustive()
     }
 }
 

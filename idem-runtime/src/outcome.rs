@@ -72,10 +72,7 @@ const DEAD_LETTER_TEXT_MAX: usize = 4096;
 
 impl Rejection {
     pub(crate) fn new(reason: impl Into<String>, description: impl Into<String>) -> Self {
-        Self {
-            reason: cut(reason.into()),
-            description: cut(description.into()),
-        }
+        Self { reason: cut(reason.into()), description: cut(description.into()) }
     }
 
     /// A short name that people and tools can match.
@@ -186,24 +183,14 @@ mod tests {
             Err("no")?;
             Ok(())
         }
-        for failure in [
-            io().unwrap_err(),
-            text().unwrap_err(),
-            Failure::from("x".to_owned()),
-        ] {
-            assert!(matches!(
-                failure.into_outcome(),
-                Outcome::Retry(RetryReason::Handler(_))
-            ));
+        for failure in [io().unwrap_err(), text().unwrap_err(), Failure::from("x".to_owned())] {
+            assert!(matches!(failure.into_outcome(), Outcome::Retry(RetryReason::Handler(_))));
         }
     }
 
     #[test]
     fn long_dead_letter_texts_are_cut_at_a_character() {
         let rejection = Rejection::new("R", "é".repeat(10_000));
-        assert_eq!(
-            rejection.description().chars().count(),
-            DEAD_LETTER_TEXT_MAX
-        );
+        assert_eq!(rejection.description().chars().count(), DEAD_LETTER_TEXT_MAX);
     }
 }

@@ -59,29 +59,16 @@ mod tests {
         let in_doubt = || Outcome::Unknown(StoreError::found("commit", Fault::InDoubt));
         let table: [(&dyn Fn() -> Outcome, &str, &str); 7] = [
             (&|| Outcome::Done(Proof::for_test()), "complete", "complete"),
-            (
-                &|| Outcome::Duplicate(Proof::for_test()),
-                "complete",
-                "complete",
-            ),
+            (&|| Outcome::Duplicate(Proof::for_test()), "complete", "complete"),
             (&|| Outcome::Busy, "abandon", "abandon"),
             (&failed, "abandon", "dead-letter DeliveriesExhausted"),
             (&panicked, "abandon", "dead-letter DeliveriesExhausted"),
-            (
-                &rejected,
-                "dead-letter UnknownCurrency",
-                "dead-letter UnknownCurrency",
-            ),
+            (&rejected, "dead-letter UnknownCurrency", "dead-letter UnknownCurrency"),
             (&in_doubt, "leave", "leave"),
         ];
         for (outcome, earlier, last) in table {
             assert_eq!(told(outcome(), false), earlier, "{:?}", outcome());
-            assert_eq!(
-                told(outcome(), true),
-                last,
-                "{:?}, last delivery",
-                outcome()
-            );
+            assert_eq!(told(outcome(), true), last, "{:?}, last delivery", outcome());
         }
     }
 }

@@ -53,7 +53,7 @@ pub(crate) fn install(shell: &Shell, what: &str, packages: &[&str]) -> Result<()
     if let Err(error) = shell.run_logged(apt_get().arg("update"), log.path()) {
         // One dead package source is no reason to give up: the installation is the judge.
         shell.check()?;
-        eprintln!("    {error:#}    going on with the package lists at hand");
+        eprintln!("    going on with the package lists at hand: {error:#}");
     }
     let options = ["install", "--yes", "--no-install-recommends"];
     shell

@@ -100,7 +100,13 @@ impl Shell {
         let (output, errors) = open_log(log)?;
         let mut child = spawn(command.stdout(output).stderr(errors))?;
         let status = self.wait(&mut child, command)?;
-        succeeded(command, status).with_context(|| log_tail(log))
+        ensure!(
+            status.success(),
+            "{} failed: {status}; {}",
+            name(command),
+            log_tail(log)
+        );
+        Ok(())
     }
 
     /// Runs a program with its output shown, and also returns the lines that `wanted` picks.
@@ -264,7 +270,7 @@ pub(crate) fn log_tail(path: &Path) -> String {
     let tail = lines
         .get(lines.len().saturating_sub(LINES)..)
         .unwrap_or_default();
-    format!("it said:\n{}\n", tail.join("\n"))
+    format!("it said:\n{}", tail.join("\n"))
 }
 
 fn forward(

@@ -94,9 +94,12 @@ fn test_arguments(nextest: bool, filter: &[String]) -> Vec<String> {
     arguments
 }
 
-/// The lines in which the test runners say what a run came to.
+/// The lines in which the test runners say what a run came to, unless it had no test.
 fn is_summary(line: &str) -> bool {
     let line = line.trim_start();
+    if line.starts_with("test result: ok. 0 passed; 0 failed; 0 ignored;") {
+        return false;
+    }
     line.starts_with("test result:") || line.starts_with("Summary [")
 }
 

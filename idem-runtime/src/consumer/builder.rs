@@ -27,13 +27,7 @@ impl<B: Source, S: Store> ConsumerBuilder<B, S> {
             renewal_max: Duration::from_secs(5 * 60),
             shutdown_deadline: Duration::from_secs(30),
         };
-        Self {
-            source,
-            store,
-            handler: None,
-            states: States::default(),
-            limits,
-        }
+        Self { source, store, handler: None, states: States::default(), limits }
     }
 
     /// The handler for all messages of the source: the struct that the attribute generated.
@@ -109,11 +103,7 @@ impl<B: Source, S: Store> ConsumerBuilder<B, S> {
             limits: self.limits,
             counters: Arc::new(Counters::default()),
         };
-        Ok(Consumer {
-            source: self.source,
-            shared: Arc::new(shared),
-            limits: self.limits,
-        })
+        Ok(Consumer { source: self.source, shared: Arc::new(shared), limits: self.limits })
     }
 }
 
@@ -121,10 +111,8 @@ impl Limits {
     fn problems(self) -> Vec<String> {
         let mut problems = Vec::new();
         if !(1..=2000).contains(&self.in_flight_max) {
-            problems.push(format!(
-                "`in_flight_max` must be 1 to 2000, found {}",
-                self.in_flight_max
-            ));
+            problems
+                .push(format!("`in_flight_max` must be 1 to 2000, found {}", self.in_flight_max));
         }
         if self.delivery_count_max == 0 {
             problems.push("`delivery_count_max` must be at least 1, found 0".to_owned());

@@ -29,11 +29,7 @@ pub(super) async fn process<S: Store>(
     settler: impl Settler,
 ) {
     shared.counters.deliveries.increment();
-    let Locked {
-        delivery,
-        lock,
-        lock_remaining,
-    } = locked;
+    let Locked { delivery, lock, lock_remaining } = locked;
     let context = shared.handler.context(delivery);
     let renewal = Renewal {
         settler: &settler,
@@ -102,10 +98,7 @@ fn report(context: &Context, outcome: &Outcome) {
     match outcome {
         Outcome::Done(_) => debug!(message_id, count, "done"),
         Outcome::Duplicate(_) => info!(message_id, count, "duplicate ignored, already processed"),
-        Outcome::Busy => warn!(
-            message_id,
-            count, "another delivery holds the key, given back"
-        ),
+        Outcome::Busy => warn!(message_id, count, "another delivery holds the key, given back"),
         Outcome::Retry(reason @ RetryReason::Panic(_)) => {
             error!(message_id, count, %reason, "failed")
         }

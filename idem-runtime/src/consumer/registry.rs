@@ -22,10 +22,7 @@ pub(super) struct Registered<S: Store> {
 
 impl<S: Store> Registered<S> {
     pub(super) fn new<H: Handler<S>>() -> Self {
-        Self {
-            handler: Box::new(Erased::<H>(PhantomData)),
-            states: Arc::default(),
-        }
+        Self { handler: Box::new(Erased::<H>(PhantomData)), states: Arc::default() }
     }
 
     pub(super) fn spec(&self) -> HandlerSpec {

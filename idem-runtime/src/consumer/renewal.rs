@@ -53,10 +53,7 @@ impl<L: Settler> Renewal<'_, L> {
                 }
                 Err(BrokerError::LockLost | BrokerError::Closed) => {
                     self.counters.locks_lost.increment();
-                    warn!(
-                        lock = self.lock.0,
-                        "the lock is lost, the message comes again"
-                    );
+                    warn!(lock = self.lock.0, "the lock is lost, the message comes again");
                     return pending().await;
                 }
                 Err(error) => {

@@ -10,17 +10,11 @@ use tracing::{info, warn};
 pub async fn shutdown_signal() {
     signal().await;
     info!("stopping; a second signal ends the process at once");
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "it waits for as long as the process lives"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "it waits for as long as the process lives")]
     tokio::spawn(async {
         signal().await;
         warn!("ended by a second signal");
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "this is what the second signal asks for"
-        )]
+        #[expect(clippy::disallowed_methods, reason = "this is what the second signal asks for")]
         std::process::exit(130);
     });
 }

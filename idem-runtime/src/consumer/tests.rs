@@ -43,38 +43,19 @@ struct ScriptedBroker {
 
 impl ScriptedBroker {
     fn at(&self) -> Duration {
-        self.started
-            .lock()
-            .unwrap()
-            .expect("the consumer has started")
-            .elapsed()
+        self.started.lock().unwrap().expect("the consumer has started").elapsed()
     }
 
     fn told(&self) -> Vec<(LockId, String)> {
-        self.told
-            .lock()
-            .unwrap()
-            .iter()
-            .map(|(_, lock, what)| (*lock, what.clone()))
-            .collect()
+        self.told.lock().unwrap().iter().map(|(_, lock, what)| (*lock, what.clone())).collect()
     }
 
     fn first_told_after(&self) -> Duration {
-        self.told
-            .lock()
-            .unwrap()
-            .first()
-            .expect("something was settled")
-            .0
+        self.told.lock().unwrap().first().expect("something was settled").0
     }
 
     fn renewals(&self) -> Vec<Duration> {
-        self.renewals
-            .lock()
-            .unwrap()
-            .iter()
-            .map(|(at, _)| *at)
-            .collect()
+        self.renewals.lock().unwrap().iter().map(|(at, _)| *at).collect()
     }
 
     async fn until_told(&self, count: usize) {
@@ -92,18 +73,11 @@ impl Source for ScriptedSource {
     }
 
     async fn open(&self, _prefetch: u32) -> Result<ScriptedReceiver, BrokerError> {
-        self.broker
-            .started
-            .lock()
-            .unwrap()
-            .get_or_insert_with(Instant::now);
+        self.broker.started.lock().unwrap().get_or_insert_with(Instant::now);
         let Some(script) = self.broker.opens.lock().unwrap().pop_front() else {
             return Err(BrokerError::Closed);
         };
-        Ok(ScriptedReceiver {
-            script: script.into(),
-            broker: Arc::clone(&self.broker),
-        })
+        Ok(ScriptedReceiver { script: script.into(), broker: Arc::clone(&self.broker) })
     }
 }
 
@@ -224,10 +198,7 @@ impl Store for ScriptedStore {
 
     async fn check(&self) -> Result<(), StoreError> {
         match self.refuses_to_start {
-            true => Err(StoreError::found(
-                "the ledger's tables are missing",
-                Fault::Refused,
-            )),
+            true => Err(StoreError::found("the ledger's tables are missing", Fault::Refused)),
             false => Ok(()),
         }
     }
@@ -250,12 +221,8 @@ struct Running {
 struct Obedient;
 
 impl Handler<ScriptedStore> for Obedient {
-    const SPEC: HandlerSpec = HandlerSpec {
-        name: "obey",
-        scope: "test::obey",
-        level: Level::Two,
-        key: &["then"],
-    };
+    const SPEC: HandlerSpec =
+        HandlerSpec { name: "obey", scope: "test::obey", level: Level::Two, key: &["then"] };
 
     type Message = Instruction;
     type Work = ScriptedWork;
@@ -299,10 +266,7 @@ struct Bench {
 
 impl Bench {
     fn new(opens: Vec<Vec<Result<Locked, BrokerError>>>) -> Self {
-        let broker = ScriptedBroker {
-            opens: Mutex::new(opens.into()),
-            ..Default::default()
-        };
+        let broker = ScriptedBroker { opens: Mutex::new(opens.into()), ..Default::default() };
         let (stop, stopped) = mpsc::channel(1);
         Self {
             broker: Arc::new(broker),
@@ -315,13 +279,8 @@ impl Bench {
 
     fn builder(&self) -> ConsumerBuilder<ScriptedSource, ScriptedStore> {
         let id = SourceId::new("bus.example.net", "orders");
-        let source = ScriptedSource {
-            id,
-            broker: Arc::clone(&self.broker),
-        };
-        Consumer::builder(source, self.store.clone())
-            .handler(Obedient)
-            .state(self.running.clone())
+        let source = ScriptedSource { id, broker: Arc::clone(&self.broker) };
+        Consumer::builder(source, self.store.clone()).handler(Obedient).state(self.running.clone())
     }
 
     /// Runs until `count` messages are settled, then stops the consumer in order.
@@ -351,11 +310,7 @@ fn locked(lock: u64, delivery_count: u32, seconds: u64, then: &str) -> Result<Lo
     let delivery = Delivery::new(SourceId::new("bus.example.net", "orders"), body)
         .with_message_id(format!("m-{lock}"))
         .with_delivery_count(delivery_count);
-    Ok(Locked {
-        delivery,
-        lock: LockId(lock),
-        lock_remaining: LOCK,
-    })
+    Ok(Locked { delivery, lock: LockId(lock), lock_remaining: LOCK })
 }
 
 #[tokio::test(start_paused = true)]
@@ -371,12 +326,7 @@ async fn a_message_is_completed_after_its_handler_has_ended_and_not_before() {
 #[tokio::test(start_paused = true)]
 async fn a_duplicate_is_completed_without_running_the_handler() {
     let mut bench = Bench::new(vec![vec![locked(1, 2, 3, "ok")]]);
-    bench
-        .store
-        .claims
-        .lock()
-        .unwrap()
-        .push_back(Claimed::Before(Proof::for_test()));
+    bench.store.claims.lock().unwrap().push_back(Claimed::Before(Proof::for_test()));
     let summary = bench.run_until_told(bench.builder(), 1).await;
     assert_eq!(bench.broker.told(), [(LockId(1), "complete".to_owned())]);
     assert_eq!((summary.duplicates, summary.done), (1, 0));
@@ -399,9 +349,7 @@ async fn a_failed_message_is_given_back_after_a_pause_that_grows_with_its_delive
 #[tokio::test(start_paused = true)]
 async fn the_last_delivery_is_dead_lettered_with_the_real_reason() {
     let mut bench = Bench::new(vec![vec![locked(1, 4, 0, "fail"), locked(2, 5, 0, "fail")]]);
-    let summary = bench
-        .run_until_told(bench.builder().delivery_count_max(5), 2)
-        .await;
+    let summary = bench.run_until_told(bench.builder().delivery_count_max(5), 2).await;
     let mut told = bench.broker.told();
     told.sort_by_key(|(lock, _)| lock.0);
     assert_eq!(told[0].1, "abandon");
@@ -420,14 +368,9 @@ async fn a_rejected_message_is_dead_lettered_at_once() {
     let summary = bench.run_until_told(bench.builder(), 2).await;
     let mut told = bench.broker.told();
     told.sort_by_key(|(lock, _)| lock.0);
-    assert_eq!(
-        told[0].1,
-        "dead-letter: UnknownCurrency: no such currency: XXX"
-    );
+    assert_eq!(told[0].1, "dead-letter: UnknownCurrency: no such currency: XXX");
     assert!(
-        told[1]
-            .1
-            .starts_with("dead-letter: UndecodableBody: the body is not JSON"),
+        told[1].1.starts_with("dead-letter: UndecodableBody: the body is not JSON"),
         "{told:?}"
     );
     assert_eq!((summary.rejected, summary.dead_letters), (2, 2));
@@ -437,10 +380,7 @@ async fn a_rejected_message_is_dead_lettered_at_once() {
 async fn a_panic_fails_its_message_and_no_other() {
     let mut bench = Bench::new(vec![vec![locked(1, 1, 1, "panic"), locked(2, 1, 2, "ok")]]);
     let summary = bench.run_until_told(bench.builder(), 2).await;
-    let expected = [
-        (LockId(1), "abandon".to_owned()),
-        (LockId(2), "complete".to_owned()),
-    ];
+    let expected = [(LockId(1), "abandon".to_owned()), (LockId(2), "complete".to_owned())];
     assert_eq!(bench.broker.told(), expected);
     assert_eq!((summary.retries, summary.done), (1, 1));
 }
@@ -450,17 +390,10 @@ async fn a_lock_is_renewed_at_half_time_while_the_handler_runs_and_never_after()
     let mut bench = Bench::new(vec![vec![locked(1, 1, 23, "ok"), locked(2, 1, 60, "ok")]]);
     bench.run_until_told(bench.builder(), 2).await;
     let renewals = bench.broker.renewals.lock().unwrap().clone();
-    let of = |lock| {
-        renewals
-            .iter()
-            .filter(move |(_, l)| *l == LockId(lock))
-            .map(|(at, _)| at.as_secs())
-    };
+    let of =
+        |lock| renewals.iter().filter(move |(_, l)| *l == LockId(lock)).map(|(at, _)| at.as_secs());
     assert_eq!(of(1).collect::<Vec<_>>(), [5, 10, 15, 20]);
-    assert_eq!(
-        of(2).collect::<Vec<_>>(),
-        [5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55]
-    );
+    assert_eq!(of(2).collect::<Vec<_>>(), [5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -475,22 +408,11 @@ async fn renewal_ends_at_its_limit_and_the_handler_runs_on() {
 #[tokio::test(start_paused = true)]
 async fn a_lost_lock_is_counted_and_does_not_cancel_the_handler() {
     let mut bench = Bench::new(vec![vec![locked(1, 1, 60, "ok")]]);
-    let unreachable = BrokerError::Unreachable {
-        namespace: "bus".to_owned(),
-        source: "cut".into(),
-    };
-    bench
-        .broker
-        .renewal_errors
-        .lock()
-        .unwrap()
-        .extend([unreachable, BrokerError::LockLost]);
+    let unreachable =
+        BrokerError::Unreachable { namespace: "bus".to_owned(), source: "cut".into() };
+    bench.broker.renewal_errors.lock().unwrap().extend([unreachable, BrokerError::LockLost]);
     let summary = bench.run_until_told(bench.builder(), 1).await;
-    assert_eq!(
-        bench.broker.renewals().len(),
-        2,
-        "tried again after the first error only"
-    );
+    assert_eq!(bench.broker.renewals().len(), 2, "tried again after the first error only");
     assert_eq!((summary.locks_lost, summary.done), (1, 1));
 }
 
@@ -498,60 +420,29 @@ async fn a_lost_lock_is_counted_and_does_not_cancel_the_handler() {
 async fn no_more_messages_are_handled_than_may_be_in_flight() {
     let script = (1..=20).map(|lock| locked(lock, 1, 1, "ok")).collect();
     let mut bench = Bench::new(vec![script]);
-    bench
-        .run_until_told(bench.builder().in_flight_max(3), 20)
-        .await;
+    bench.run_until_told(bench.builder().in_flight_max(3), 20).await;
     assert_eq!(bench.running.most.load(Ordering::SeqCst), 3);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_busy_key_and_a_database_that_is_away_are_waited_for() {
     let mut bench = Bench::new(vec![vec![locked(1, 10, 0, "ok")]]);
-    bench
-        .store
-        .begins
-        .lock()
-        .unwrap()
-        .extend([Fault::Unavailable; 50]);
-    bench
-        .store
-        .claims
-        .lock()
-        .unwrap()
-        .extend([Claimed::Busy, Claimed::Busy, Claimed::Busy]);
+    bench.store.begins.lock().unwrap().extend([Fault::Unavailable; 50]);
+    bench.store.claims.lock().unwrap().extend([Claimed::Busy, Claimed::Busy, Claimed::Busy]);
     let summary = bench.run_until_told(bench.builder(), 1).await;
     assert_eq!(bench.broker.told(), [(LockId(1), "complete".to_owned())]);
     assert_eq!((summary.done, summary.retries, summary.busy), (1, 0, 0));
-    assert!(
-        !bench.broker.renewals().is_empty(),
-        "the lock is renewed meanwhile"
-    );
-    assert!(
-        bench.store.begins.lock().unwrap().is_empty(),
-        "every fault was met"
-    );
-    assert!(
-        bench.store.claims.lock().unwrap().is_empty(),
-        "every busy answer was met"
-    );
+    assert!(!bench.broker.renewals().is_empty(), "the lock is renewed meanwhile");
+    assert!(bench.store.begins.lock().unwrap().is_empty(), "every fault was met");
+    assert!(bench.store.claims.lock().unwrap().is_empty(), "every busy answer was met");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_race_is_tried_again_a_few_times() {
     let mut bench = Bench::new(vec![vec![locked(1, 1, 0, "ok"), locked(2, 1, 0, "ok")]]);
-    bench
-        .store
-        .begins
-        .lock()
-        .unwrap()
-        .extend([Fault::Contention; 5]);
-    let summary = bench
-        .run_until_told(bench.builder().in_flight_max(1), 2)
-        .await;
-    let expected = [
-        (LockId(1), "abandon".to_owned()),
-        (LockId(2), "complete".to_owned()),
-    ];
+    bench.store.begins.lock().unwrap().extend([Fault::Contention; 5]);
+    let summary = bench.run_until_told(bench.builder().in_flight_max(1), 2).await;
+    let expected = [(LockId(1), "abandon".to_owned()), (LockId(2), "complete".to_owned())];
     assert_eq!(bench.broker.told(), expected);
     assert_eq!((summary.retries, summary.done), (1, 1));
 }
@@ -559,11 +450,8 @@ async fn a_lost_race_is_tried_again_a_few_times() {
 #[tokio::test(start_paused = true)]
 async fn a_broken_receiver_is_closed_and_opened_again() {
     let broken = || Err(BrokerError::Closed);
-    let script = vec![
-        vec![locked(1, 1, 1, "ok"), broken()],
-        vec![broken()],
-        vec![locked(2, 1, 0, "ok")],
-    ];
+    let script =
+        vec![vec![locked(1, 1, 1, "ok"), broken()], vec![broken()], vec![locked(2, 1, 0, "ok")]];
     let mut bench = Bench::new(script);
     let summary = bench.run_until_told(bench.builder(), 2).await;
     assert_eq!((summary.done, summary.reconnects), (2, 2));
@@ -574,25 +462,16 @@ async fn a_broken_receiver_is_closed_and_opened_again() {
 async fn shutdown_waits_for_running_handlers() {
     let bench = Bench::new(vec![vec![locked(1, 1, 20, "ok")]]);
     let consumer = bench.builder().build().unwrap();
-    consumer
-        .run_until(sleep(Duration::from_secs(5)))
-        .await
-        .unwrap();
+    consumer.run_until(sleep(Duration::from_secs(5))).await.unwrap();
     assert_eq!(bench.broker.told(), [(LockId(1), "complete".to_owned())]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn shutdown_drops_what_does_not_end_in_time_and_settles_nothing_of_it() {
     let bench = Bench::new(vec![vec![locked(1, 1, 20, "ok"), locked(2, 1, 60, "ok")]]);
-    let consumer = bench
-        .builder()
-        .shutdown_deadline(Duration::from_secs(30))
-        .build()
-        .expect("valid");
-    consumer
-        .run_until(sleep(Duration::from_secs(5)))
-        .await
-        .unwrap();
+    let consumer =
+        bench.builder().shutdown_deadline(Duration::from_secs(30)).build().expect("valid");
+    consumer.run_until(sleep(Duration::from_secs(5))).await.unwrap();
     assert_eq!(bench.broker.told(), [(LockId(1), "complete".to_owned())]);
     assert!(bench.broker.at() < Duration::from_secs(40));
     assert_eq!(bench.broker.closed.load(Ordering::SeqCst), 1);
@@ -601,36 +480,20 @@ async fn shutdown_drops_what_does_not_end_in_time_and_settles_nothing_of_it() {
 #[tokio::test(start_paused = true)]
 async fn what_cannot_start_says_why() {
     let mut bench = Bench::new(vec![]);
-    let error = bench
-        .builder()
-        .build()
-        .unwrap()
-        .run_until(std::future::pending())
-        .await;
+    let error = bench.builder().build().unwrap().run_until(std::future::pending()).await;
     assert!(matches!(error, Err(RunError::Broker(_))));
 
     bench.store.refuses_to_start = true;
-    let error = bench
-        .builder()
-        .build()
-        .unwrap()
-        .run_until(std::future::pending())
-        .await;
+    let error = bench.builder().build().unwrap().run_until(std::future::pending()).await;
     assert!(matches!(error, Err(RunError::Store(_))));
 }
 
 #[test]
 fn a_wrong_description_is_refused_with_all_problems_at_once() {
-    let source = ScriptedSource {
-        id: SourceId::new("bus.example.net", "orders"),
-        broker: Arc::default(),
-    };
+    let source =
+        ScriptedSource { id: SourceId::new("bus.example.net", "orders"), broker: Arc::default() };
     let builder = Consumer::builder(source, ScriptedStore::default());
-    let error = builder
-        .handler(Obedient)
-        .in_flight_max(0)
-        .delivery_count_max(0)
-        .build();
+    let error = builder.handler(Obedient).in_flight_max(0).delivery_count_max(0).build();
     let error = error.expect_err("must be refused");
     assert_eq!(error.problems().len(), 3, "{error}");
     assert!(error.to_string().contains("State<"), "{error}");

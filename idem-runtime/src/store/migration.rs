@@ -10,9 +10,7 @@ pub(super) fn pending(
     if version > latest(migrations) {
         return Err(too_new(migrations, version));
     }
-    Ok((1..)
-        .zip(migrations.iter().copied())
-        .filter(move |(v, _)| *v > version))
+    Ok((1..).zip(migrations.iter().copied()).filter(move |(v, _)| *v > version))
 }
 
 /// Refuses a ledger of another version.
@@ -65,9 +63,6 @@ mod tests {
         assert!(text(1).contains("run `idem migrate`"));
         assert!(text(3).contains("update idem"));
         assert!(check(TWO, 2).is_ok());
-        assert!(
-            pending(TWO, 3).is_err(),
-            "a newer ledger is never migrated down"
-        );
+        assert!(pending(TWO, 3).is_err(), "a newer ledger is never migrated down");
     }
 }

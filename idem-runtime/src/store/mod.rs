@@ -96,9 +96,7 @@ impl<S: Store> DerefMut for Tx<S> {
 
 impl<S: Store> fmt::Debug for Tx<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tx")
-            .field("claim", &self.claim)
-            .finish_non_exhaustive()
+        f.debug_struct("Tx").field("claim", &self.claim).finish_non_exhaustive()
     }
 }
 
@@ -125,10 +123,7 @@ impl<S: Store> Work<S> for Tx<S> {
     async fn begin(store: &S) -> Result<Self, StoreError> {
         let store = store.clone();
         let transaction = to_its_end(async move { store.begin().await }).await?;
-        Ok(Self {
-            transaction,
-            claim: None,
-        })
+        Ok(Self { transaction, claim: None })
     }
 
     async fn claim(&mut self, claim: Claim) -> Result<Claimed, StoreError> {
@@ -263,20 +258,12 @@ impl StoreError {
         fault: Fault,
         source: impl Into<Box<dyn Error + Send + Sync>>,
     ) -> Self {
-        Self {
-            operation: operation.into(),
-            fault,
-            source: Some(source.into()),
-        }
+        Self { operation: operation.into(), fault, source: Some(source.into()) }
     }
 
     /// An error that we found, rather than the driver.
     pub(crate) fn found(operation: impl Into<String>, fault: Fault) -> Self {
-        Self {
-            operation: operation.into(),
-            fault,
-            source: None,
-        }
+        Self { operation: operation.into(), fault, source: None }
     }
 
     /// What the error means for the message.
@@ -289,19 +276,14 @@ impl StoreError {
 async fn to_its_end<T: Send + 'static>(
     step: impl Future<Output = Result<T, StoreError>> + Send + 'static,
 ) -> Result<T, StoreError> {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the task is awaited here, and must outlive us"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "the task is awaited here, and must outlive us")]
     match tokio::spawn(step).await {
         Ok(result) => result,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            Err(error) => Err(StoreError::new(
-                "the runtime is shutting down",
-                Fault::InDoubt,
-                error,
-            )),
+            Err(error) => {
+                Err(StoreError::new("the runtime is shutting down", Fault::InDoubt, error))
+            }
         },
     }
 }
@@ -313,6 +295,30 @@ const BROKEN_TRANSACTION: &str = "the handler ended its transaction; handlers mu
 #[cfg(feature = "postgres")]
 const SWALLOWED_ERROR: &str = "the handler ignored an error of a statement in its transaction, \
      which can only be rolled back; return the error, or use a savepoint";
+
+/// Begins a transaction on a connection of the pool.
+///
+/// A connection that still counts itself inside a transaction, since somebody ended that one by
+/// hand, is closed rather than reused.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+async fn begin_on<DB: sqlx::Database>(
+    pool: &sqlx::Pool<DB>,
+    statement: &'static str,
+) -> sqlx::Result<sqlx::Transaction<'static, DB>> {
+    use sqlx::Connection;
+
+    for _ in 0..pool.options().get_max_connections() {
+        match pool.begin_with(statement).await {
+            Err(sqlx::Error::InvalidSavePointStatement) => {}
+            begun => return begun,
+        }
+        let connection = pool.acquire().await?;
+        if connection.is_in_transaction() {
+            connection.close().await.ok();
+        }
+    }
+    pool.begin_with(statement).await
+}
 
 /// Finds the driver's error in what a handler returned, also behind the handler's own types.
 #[cfg(any(feature = "postgres", feature = "sqlite"))]

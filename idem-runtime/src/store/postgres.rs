@@ -110,11 +110,8 @@ impl Store for Postgres {
     async fn begin(&self) -> Result<PostgresTransaction, StoreError> {
         // Read write is said aloud, so that a read-only replica refuses here.
         let begin = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
-        let transaction = self.pool.begin_with(begin).await.map_err(failed("begin"))?;
-        Ok(PostgresTransaction {
-            transaction,
-            id: None,
-        })
+        let transaction = super::begin_on(&self.pool, begin).await.map_err(failed("begin"))?;
+        Ok(PostgresTransaction { transaction, id: None })
     }
 
     /// The advisory lock answers at once when another open transaction holds the key, where the
@@ -149,18 +146,14 @@ impl Store for Postgres {
     async fn guard(transaction: &mut PostgresTransaction) -> Result<(), StoreError> {
         const GUARD: &str = "SELECT coalesce($1::text IS NULL OR $1 = pg_current_xact_id_if_assigned()::text, false)";
         let id = transaction.id.clone();
-        let ours: Result<bool, _> = sqlx::query_scalar(GUARD)
-            .bind(id)
-            .fetch_one(&mut **transaction)
-            .await;
+        let ours: Result<bool, _> =
+            sqlx::query_scalar(GUARD).bind(id).fetch_one(&mut **transaction).await;
         match ours {
             Ok(true) => Ok(()),
             Ok(false) => Err(StoreError::found(super::BROKEN_TRANSACTION, Fault::Broken)),
-            Err(error) if code(&error).as_deref() == Some("25P02") => Err(StoreError::new(
-                super::SWALLOWED_ERROR,
-                Fault::Refused,
-                error,
-            )),
+            Err(error) if code(&error).as_deref() == Some("25P02") => {
+                Err(StoreError::new(super::SWALLOWED_ERROR, Fault::Refused, error))
+            }
             Err(error) => Err(failed("guard")(error)),
         }
     }
@@ -202,18 +195,10 @@ impl Store for Postgres {
             .map_err(failed("migrate"))?;
         let create = "CREATE TABLE IF NOT EXISTS idem_migration (version integer PRIMARY KEY, \
                       applied_at timestamptz NOT NULL DEFAULT now())";
-        transaction
-            .execute(create)
-            .await
-            .map_err(failed("migrate"))?;
-        let version = version(&mut *transaction)
-            .await
-            .map_err(failed("migrate"))?;
+        transaction.execute(create).await.map_err(failed("migrate"))?;
+        let version = version(&mut *transaction).await.map_err(failed("migrate"))?;
         for (version, sql) in migration::pending(Self::MIGRATIONS, version)? {
-            sqlx::raw_sql(sql)
-                .execute(&mut *transaction)
-                .await
-                .map_err(failed("migrate"))?;
+            sqlx::raw_sql(sql).execute(&mut *transaction).await.map_err(failed("migrate"))?;
             sqlx::query("INSERT INTO idem_migration (version) VALUES ($1)")
                 .bind(version)
                 .execute(&mut *transaction)
@@ -265,12 +250,7 @@ fn fault(error: &sqlx::Error) -> Fault {
         // A read-only replica, as during a fail-over.
         "25006" => Fault::Unavailable,
         // Connection exceptions, insufficient resources, wrong role or password.
-        _ if ["08", "53", "28"]
-            .iter()
-            .any(|class| code.starts_with(class)) =>
-        {
-            Fault::Unavailable
-        }
+        _ if ["08", "53", "28"].iter().any(|class| code.starts_with(class)) => Fault::Unavailable,
         _ => Fault::Refused,
     }
 }

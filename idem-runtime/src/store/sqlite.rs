@@ -109,15 +109,9 @@ impl Store for Sqlite {
     async fn begin(&self) -> Result<SqliteTransaction, StoreError> {
         // The write lock is taken now: a transaction that reads first and writes later is refused
         // at once when another has written in between, whatever the busy time-out.
-        let transaction = self
-            .pool
-            .begin_with("BEGIN IMMEDIATE")
-            .await
-            .map_err(failed("begin"))?;
-        Ok(SqliteTransaction {
-            transaction,
-            claimed: None,
-        })
+        let transaction =
+            super::begin_on(&self.pool, "BEGIN IMMEDIATE").await.map_err(failed("begin"))?;
+        Ok(SqliteTransaction { transaction, claimed: None })
     }
 
     async fn claim(
@@ -146,10 +140,7 @@ impl Store for Sqlite {
         let Some(digest) = transaction.claimed else {
             return Ok(());
         };
-        if is_claimed(&mut **transaction, digest)
-            .await
-            .map_err(failed("guard"))?
-        {
+        if is_claimed(&mut **transaction, digest).await.map_err(failed("guard"))? {
             Ok(())
         } else {
             Err(StoreError::found(super::BROKEN_TRANSACTION, Fault::Broken))
@@ -157,17 +148,13 @@ impl Store for Sqlite {
     }
 
     async fn commit(transaction: SqliteTransaction) -> Result<(), StoreError> {
-        transaction
-            .transaction
-            .commit()
-            .await
-            .map_err(|error| match fault(&error) {
-                Fault::Unavailable => StoreError::new("commit", Fault::InDoubt, error),
-                _ if has_no_transaction(&error) => {
-                    StoreError::new(super::BROKEN_TRANSACTION, Fault::Broken, error)
-                }
-                fault => StoreError::new("commit", fault, error),
-            })
+        transaction.transaction.commit().await.map_err(|error| match fault(&error) {
+            Fault::Unavailable => StoreError::new("commit", Fault::InDoubt, error),
+            _ if has_no_transaction(&error) => {
+                StoreError::new(super::BROKEN_TRANSACTION, Fault::Broken, error)
+            }
+            fault => StoreError::new("commit", fault, error),
+        })
     }
 
     async fn rollback(transaction: SqliteTransaction) {
@@ -175,9 +162,7 @@ impl Store for Sqlite {
     }
 
     async fn is_claimed(&self, digest: Digest) -> Result<bool, StoreError> {
-        is_claimed(&self.pool, digest)
-            .await
-            .map_err(failed("read the claim"))
+        is_claimed(&self.pool, digest).await.map_err(failed("read the claim"))
     }
 
     fn fault_of(error: &(dyn Error + 'static)) -> Option<Fault> {
@@ -185,25 +170,14 @@ impl Store for Sqlite {
     }
 
     async fn migrate(&self) -> Result<(), StoreError> {
-        let mut transaction = self
-            .pool
-            .begin_with("BEGIN IMMEDIATE")
-            .await
-            .map_err(failed("migrate"))?;
+        let mut transaction =
+            self.pool.begin_with("BEGIN IMMEDIATE").await.map_err(failed("migrate"))?;
         let create = "CREATE TABLE IF NOT EXISTS idem_migration (version INTEGER PRIMARY KEY, \
                       applied_at INTEGER NOT NULL DEFAULT (unixepoch())) STRICT";
-        sqlx::raw_sql(create)
-            .execute(&mut *transaction)
-            .await
-            .map_err(failed("migrate"))?;
-        let version = version(&mut *transaction)
-            .await
-            .map_err(failed("migrate"))?;
+        sqlx::raw_sql(create).execute(&mut *transaction).await.map_err(failed("migrate"))?;
+        let version = version(&mut *transaction).await.map_err(failed("migrate"))?;
         for (version, sql) in migration::pending(Self::MIGRATIONS, version)? {
-            sqlx::raw_sql(sql)
-                .execute(&mut *transaction)
-                .await
-                .map_err(failed("migrate"))?;
+            sqlx::raw_sql(sql).execute(&mut *transaction).await.map_err(failed("migrate"))?;
             sqlx::query("INSERT INTO idem_migration (version) VALUES (?)")
                 .bind(version)
                 .execute(&mut *transaction)
@@ -216,11 +190,7 @@ impl Store for Sqlite {
     async fn check(&self) -> Result<(), StoreError> {
         let there = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'idem_migration')";
         let read = failed("read the ledger's version");
-        let found = match sqlx::query_scalar(there)
-            .fetch_one(&self.pool)
-            .await
-            .map_err(&read)?
-        {
+        let found = match sqlx::query_scalar(there).fetch_one(&self.pool).await.map_err(&read)? {
             true => version(&self.pool).await.map_err(&read)?,
             false => 0,
         };
@@ -256,9 +226,7 @@ fn code(error: &sqlx::Error) -> Option<u32> {
 
 /// `SQLITE_ERROR` has no narrower code for this; the text has been the same since 2009.
 fn has_no_transaction(error: &sqlx::Error) -> bool {
-    error
-        .as_database_error()
-        .is_some_and(|e| e.message().contains("no transaction is active"))
+    error.as_database_error().is_some_and(|e| e.message().contains("no transaction is active"))
 }
 
 /// What an error before the commit means. Codes: "Result and Error Codes" of SQLite.

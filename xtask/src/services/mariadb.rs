@@ -93,7 +93,9 @@ fn initialise(
     install
         .arg(option("datadir", data))
         .arg(option("tmpdir", folder));
-    shell.run_logged(&mut install, &folder.join("install.log"))?;
+    shell
+        .run_logged(&mut install, &folder.join("install.log"))
+        .context("mariadb-install-db cannot create the system tables")?;
 
     let file = folder.join("first.sql");
     std::fs::write(&file, first_statements(password))

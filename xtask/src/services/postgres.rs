@@ -104,7 +104,9 @@ fn initialise(
         .arg(&password_file)
         .arg("--pgdata")
         .arg(data);
-    shell.run_logged(&mut initdb, &folder.join("initdb.log"))
+    shell
+        .run_logged(&mut initdb, &folder.join("initdb.log"))
+        .context("initdb cannot create the database")
 }
 
 /// Loopback only, no socket files, and room for many tests at once.

@@ -1,0 +1,166 @@
+//! What the one path costs over the same work written by hand.
+//!
+//! Three variants insert one row a message under a level 1 claim:
+//! - *plain*: `BEGIN`, a claim by `ON CONFLICT DO NOTHING`, the row, `COMMIT`;
+//! - *protocol*: the same protocol as ours by hand, with the try-lock in the claim (PostgreSQL) and
+//!   the guard before the commit;
+//! - *idem*: `execute` with an annotated handler.
+
+use idem_runtime::store::{Postgres, Sqlite, Store};
+use idem_runtime::{
+    Context, Delivery, Failure, Handler, Outcome, SourceId, Tx, execute, idempotent,
+};
+use idem_tests::database::{PostgresDatabase, SqliteFile};
+use serde::{Deserialize, Serialize};
+use tokio::task::JoinSet;
+use uuid::Uuid;
+
+use crate::paired::Latencies;
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Order {
+    customer_id: i64,
+    amount_cents: i64,
+}
+
+const TABLE: &str =
+    "CREATE TABLE orders (customer_id bigint NOT NULL, amount_cents bigint NOT NULL)";
+const INSERT: &str = "INSERT INTO orders (customer_id, amount_cents) VALUES ($1, $2)";
+
+const PLAIN: usize = 0;
+const PROTOCOL: usize = 1;
+const IDEM: usize = 2;
+
+mod on_sqlite {
+    use super::*;
+
+    #[idempotent(level = 1)]
+    pub(super) async fn place(tx: &mut Tx<Sqlite>, order: Order) -> Result<(), Failure> {
+        sqlx::query(INSERT)
+            .bind(order.customer_id)
+            .bind(order.amount_cents)
+            .execute(&mut **tx)
+            .await?;
+        Ok(())
+    }
+
+    /// Both hand-written variants; they differ in the guard.
+    pub(super) async fn by_hand(store: &Sqlite, guarded: bool) -> anyhow::Result<()> {
+        let digest = fastrand::u128(..).to_be_bytes();
+        let mut transaction = store.pool().begin_with("BEGIN IMMEDIATE").await?;
+        let claim =
+            "INSERT INTO idem_claim (digest, scope) VALUES (?, ?) ON CONFLICT (digest) DO NOTHING";
+        let claimed =
+            sqlx::query(claim).bind(&digest[..]).bind("by_hand").execute(&mut *transaction).await?;
+        anyhow::ensure!(claimed.rows_affected() == 1);
+        sqlx::query(INSERT).bind(7i64).bind(100i64).execute(&mut *transaction).await?;
+        if guarded {
+            let guard = "SELECT EXISTS (SELECT 1 FROM idem_claim WHERE digest = ?)";
+            let there: bool =
+                sqlx::query_scalar(guard).bind(&digest[..]).fetch_one(&mut *transaction).await?;
+            anyhow::ensure!(there);
+        }
+        transaction.commit().await?;
+        Ok(())
+    }
+}
+
+mod on_postgres {
+    use super::*;
+
+    #[idempotent(level = 1)]
+    pub(super) async fn place(tx: &mut Tx<Postgres>, order: Order) -> Result<(), Failure> {
+        sqlx::query(INSERT)
+            .bind(order.customer_id)
+            .bind(order.amount_cents)
+            .execute(&mut **tx)
+            .await?;
+        Ok(())
+    }
+
+    pub(super) async fn plain(store: &Postgres) -> anyhow::Result<()> {
+        let mut transaction = store.pool().begin().await?;
+        let claim = "INSERT INTO idem_claim (digest, scope) VALUES ($1, $2) ON CONFLICT DO NOTHING";
+        let claimed = sqlx::query(claim)
+            .bind(Uuid::from_u128(fastrand::u128(..)))
+            .bind("by_hand")
+            .execute(&mut *transaction)
+            .await?;
+        anyhow::ensure!(claimed.rows_affected() == 1);
+        sqlx::query(INSERT).bind(7i64).bind(100i64).execute(&mut *transaction).await?;
+        transaction.commit().await?;
+        Ok(())
+    }
+
+    pub(super) async fn protocol(store: &Postgres) -> anyhow::Result<()> {
+        let begin = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
+        let mut transaction = store.pool().begin_with(begin).await?;
+        let claim = "\
+            WITH lock AS MATERIALIZED (SELECT pg_try_advisory_xact_lock($3) AS taken), \
+                 claim AS (INSERT INTO idem_claim (digest, scope) SELECT $1, $2 FROM lock WHERE taken \
+                           ON CONFLICT ON CONSTRAINT idem_claim_pk DO NOTHING RETURNING 1) \
+            SELECT (SELECT taken FROM lock), \
+                   CASE WHEN EXISTS (SELECT FROM claim) THEN pg_current_xact_id()::text END";
+        let (taken, id): (bool, Option<String>) = sqlx::query_as(claim)
+            .bind(Uuid::from_u128(fastrand::u128(..)))
+            .bind("by_hand")
+            .bind(fastrand::i64(..))
+            .fetch_one(&mut *transaction)
+            .await?;
+        anyhow::ensure!(taken && id.is_some());
+        sqlx::query(INSERT).bind(7i64).bind(100i64).execute(&mut *transaction).await?;
+        let guard = "SELECT coalesce($1::text IS NULL OR $1 = pg_current_xact_id_if_assigned()::text, false)";
+        let ours: bool = sqlx::query_scalar(guard).bind(id).fetch_one(&mut *transaction).await?;
+        anyhow::ensure!(ours);
+        transaction.commit().await?;
+        Ok(())
+    }
+}
+
+/// One message through our path.
+async fn through_idem<H: Handler<S>, S: Store>(store: &S) -> anyhow::Result<()> {
+    let body = serde_json::to_vec(&Order { customer_id: 7, amount_cents: 100 })?;
+    let delivery = Delivery::new(SourceId::new("bus.example.net", "orders"), body)
+        .with_message_id(format!("{:032x}", fastrand::u128(..)));
+    match execute::<H, S>(store, &Context::of(delivery)).await {
+        Outcome::Done(_) => Ok(()),
+        outcome => anyhow::bail!("not done: {outcome:?}"),
+    }
+}
+
+pub(crate) async fn run(rounds: u32) -> anyhow::Result<()> {
+    let file = SqliteFile::new().await;
+    sqlx::query(TABLE).execute(file.store.pool()).await?;
+    let latencies = Latencies::<3>::measure(rounds, async |variant| match variant {
+        IDEM => through_idem::<on_sqlite::PlaceHandler, _>(&file.store).await,
+        variant => on_sqlite::by_hand(&file.store, variant == PROTOCOL).await,
+    })
+    .await?;
+    print("sqlite", 1, &latencies);
+
+    let Some(database) = PostgresDatabase::new().await else { return Ok(()) };
+    sqlx::query(TABLE).execute(database.store.pool()).await?;
+    for concurrency in [1, 4, 16] {
+        let mut workers = JoinSet::new();
+        for _ in 0..concurrency {
+            let store = database.store.clone();
+            workers.spawn(Latencies::<3>::measure(rounds, async move |variant| match variant {
+                PLAIN => on_postgres::plain(&store).await,
+                PROTOCOL => on_postgres::protocol(&store).await,
+                _ => through_idem::<on_postgres::PlaceHandler, _>(&store).await,
+            }));
+        }
+        let measured = workers.join_all().await.into_iter().collect::<anyhow::Result<_>>()?;
+        print("postgres", concurrency, &Latencies::join(measured));
+    }
+    database.remove().await;
+    Ok(())
+}
+
+/// Ratios above 1 mean that ours is faster.
+fn print(engine: &str, concurrency: u32, latencies: &Latencies<3>) {
+    let same = latencies.ratio(IDEM, PROTOCOL);
+    let plain = latencies.ratio(IDEM, PLAIN);
+    println!("execute_{engine}_c{concurrency}_to_same_protocol: {same}");
+    println!("execute_{engine}_c{concurrency}_to_plain_claim: {plain}");
+}

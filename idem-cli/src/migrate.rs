@@ -1,0 +1,68 @@
+//! `idem migrate`: makes or updates the ledger's tables.
+
+use anyhow::{Context, bail};
+use idem_runtime::store::{Postgres, Sqlite, Store};
+
+/// Makes the ledger's tables, or brings them to the version that this build uses.
+///
+/// Migrations go forward only. Running it again, or at several places at once, does no harm.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// `postgres://user:password@host:port/database` or `sqlite://path/to/file.db`.
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
+    database_url: String,
+    /// Print the SQL of all versions instead, for review or to run it by other means. Only the
+    /// URL's scheme matters then: nothing is connected to.
+    #[arg(long)]
+    print: bool,
+}
+
+pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
+    let url = arguments.database_url.as_str();
+    let scheme = url.split(':').next().unwrap_or_default();
+    match (scheme, arguments.print) {
+        ("postgres" | "postgresql", true) => print::<Postgres>(),
+        ("sqlite", true) => print::<Sqlite>(),
+        ("postgres" | "postgresql", false) => migrate(Postgres::connect(url).await?).await?,
+        ("sqlite", false) => migrate(Sqlite::connect(url).await?).await?,
+        _ => bail!("the database URL must start with `postgres://` or `sqlite://`"),
+    }
+    Ok(())
+}
+
+async fn migrate(store: impl Store) -> anyhow::Result<()> {
+    store.migrate().await.context("the ledger's tables are as they were")?;
+    println!("the ledger is up to date");
+    Ok(())
+}
+
+fn print<S: Store>() {
+    for (version, sql) in (1..).zip(S::MIGRATIONS) {
+        println!("-- version {version}\n{sql}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arguments(database_url: String) -> Arguments {
+        Arguments { database_url, print: false }
+    }
+
+    #[tokio::test]
+    async fn a_file_is_made_with_a_ledger_that_fits_and_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite://{}", folder.path().join("orders.db").display());
+        for _ in 0..2 {
+            run(arguments(url.clone())).await.unwrap();
+        }
+        Sqlite::connect(&url).await.unwrap().check().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn another_scheme_is_refused_with_those_that_are_known() {
+        let error = run(arguments("mongodb://host/db".to_owned())).await.unwrap_err();
+        assert!(error.to_string().contains("`postgres://` or `sqlite://`"), "{error}");
+    }
+}

@@ -1,0 +1,215 @@
+//! Links on which a peer sends: messages for a queue, or requests.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use uuid::Uuid;
+
+use super::Limits;
+use super::error::{AmqpError, Violation};
+use super::performative::{BATCH_FORMAT, Outcome, Transfer};
+use crate::broker::{Part, Queue, Submission};
+use crate::codec::DecodeError;
+use crate::codec::message::{Sections, pack};
+use crate::management::RequestNode;
+
+/// How many deliveries a peer may send ahead on one link.
+const CREDIT: u32 = 1000;
+
+/// Where what a peer sends goes.
+#[derive(Debug, Clone)]
+pub(super) enum Destination {
+    Queue(Arc<Queue>),
+    Requests(RequestNode),
+}
+
+#[derive(Debug)]
+pub(super) struct IncomingLink {
+    pub(super) destination: Destination,
+    pub(super) delivery_count: u32,
+    pub(super) credit: u32,
+    partial: Option<Partial>,
+}
+
+/// A delivery of which more frames are to come.
+#[derive(Debug)]
+struct Partial {
+    delivery_id: u32,
+    format: u32,
+    settled: bool,
+    payload: BytesMut,
+    too_large: bool,
+}
+
+/// A delivery that has arrived in full.
+#[derive(Debug)]
+pub(super) struct Arrived<'a> {
+    pub(super) delivery_id: u32,
+    pub(super) settled: bool,
+    format: u32,
+    /// Empty if it was too large to keep.
+    payload: Cow<'a, [u8]>,
+    too_large: bool,
+}
+
+impl IncomingLink {
+    pub(super) fn new(destination: Destination, initial_delivery_count: u32) -> Self {
+        Self { destination, delivery_count: initial_delivery_count, credit: CREDIT, partial: None }
+    }
+
+    /// Takes one frame; returns the delivery if this was its last.
+    pub(super) fn take<'a>(
+        &mut self,
+        transfer: &Transfer,
+        payload: &'a [u8],
+        limits: Limits,
+    ) -> Result<Option<Arrived<'a>>, Violation> {
+        let mut partial = match self.partial.take() {
+            Some(partial) => partial,
+            None => self.begin(transfer)?,
+        };
+        if transfer.aborted {
+            return Ok(None);
+        }
+        partial.settled |= transfer.settled;
+        let limit = if partial.format == BATCH_FORMAT {
+            limits.batch_size_max
+        } else {
+            limits.message_size_max
+        };
+        if partial.payload.len() + payload.len() > limit {
+            // The rest is read and dropped, so that the link lives on and the sender is told why.
+            partial.too_large = true;
+            partial.payload = BytesMut::new();
+        }
+        if transfer.more {
+            if !partial.too_large {
+                partial.payload.extend_from_slice(payload);
+            }
+            self.partial = Some(partial);
+            return Ok(None);
+        }
+        Ok(Some(partial.finish(payload)))
+    }
+
+    fn begin(&mut self, transfer: &Transfer) -> Result<Partial, Violation> {
+        let delivery_id = transfer.delivery_id.ok_or(DecodeError::Field("delivery-id"))?;
+        let Some(credit) = self.credit.checked_sub(1) else {
+            let error = AmqpError::new(
+                "amqp:link:transfer-limit-exceeded",
+                "a transfer came without credit",
+            );
+            return Err(Violation::Link(transfer.handle, error));
+        };
+        self.credit = credit;
+        self.delivery_count = self.delivery_count.wrapping_add(1);
+        let format = transfer.format.unwrap_or(0);
+        Ok(Partial {
+            delivery_id,
+            format,
+            settled: false,
+            payload: BytesMut::new(),
+            too_large: false,
+        })
+    }
+
+    /// Grants new credit once half of it is used; `true` if the peer has to be told.
+    pub(super) fn replenish(&mut self) -> bool {
+        let due = self.credit < CREDIT / 2;
+        if due {
+            self.credit = CREDIT;
+        }
+        due
+    }
+}
+
+impl Partial {
+    fn finish(mut self, last: &[u8]) -> Arrived<'_> {
+        let payload = if self.too_large {
+            Cow::Borrowed(&[][..])
+        } else if self.payload.is_empty() {
+            Cow::Borrowed(last)
+        } else {
+            self.payload.extend_from_slice(last);
+            Cow::Owned(self.payload.into())
+        };
+        Arrived {
+            delivery_id: self.delivery_id,
+            settled: self.settled,
+            format: self.format,
+            payload,
+            too_large: self.too_large,
+        }
+    }
+}
+
+impl Arrived<'_> {
+    pub(super) fn sections(&self) -> Result<Sections<'_>, AmqpError> {
+        if self.too_large {
+            return Err(too_large());
+        }
+        Ok(Sections::split(&self.payload)?)
+    }
+
+    /// Stores the messages in the queue; the outcome tells the sender.
+    pub(super) fn send_to(&self, queue: &Queue, limits: Limits) -> Outcome {
+        let stored = self.submissions(queue, limits).and_then(|submissions| {
+            queue
+                .send(submissions)
+                .map_err(|full| AmqpError::new("amqp:resource-limit-exceeded", full.to_string()))
+        });
+        match stored {
+            Ok(()) => Outcome::Accepted,
+            Err(error) => {
+                queue.note_rejected_send(error.condition);
+                Outcome::Rejected(Some(error))
+            }
+        }
+    }
+
+    fn submissions(&self, queue: &Queue, limits: Limits) -> Result<Vec<Submission>, AmqpError> {
+        let sections = self.sections()?;
+        if self.format != BATCH_FORMAT {
+            return Ok(vec![submission(&sections, queue)?]);
+        }
+        let messages = sections.data().map(|message| {
+            if message.len() > limits.message_size_max {
+                return Err(too_large());
+            }
+            submission(&Sections::split(message)?, queue)
+        });
+        messages.collect()
+    }
+}
+
+fn submission(sections: &Sections<'_>, queue: &Queue) -> Result<Submission, AmqpError> {
+    if sections.scheduled_for().is_some() {
+        return Err(AmqpError::not_implemented(
+            "the emulator does not implement scheduled messages",
+        ));
+    }
+    let needs_id = queue.options().assigns_message_ids() && sections.message_id().is_none();
+    let assigned = needs_id.then(|| Uuid::new_v4().simple().to_string());
+    Ok(pack(sections, assigned.as_deref()))
+}
+
+fn too_large() -> AmqpError {
+    AmqpError::new(
+        "amqp:link:message-size-exceeded",
+        "the message is larger than the link's max-message-size; send less, or raise the emulator's `message_size_max`",
+    )
+}
+
+impl Destination {
+    /// What a sender that names this node may send to, if anything.
+    pub(super) fn of(node: &crate::broker::Node) -> Result<Self, AmqpError> {
+        match node.part {
+            Part::Main => Ok(Self::Queue(Arc::clone(&node.queue))),
+            Part::DeadLetter => Err(AmqpError::new(
+                "amqp:not-allowed",
+                "messages cannot be sent to a dead-letter queue",
+            )),
+        }
+    }
+}

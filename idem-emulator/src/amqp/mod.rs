@@ -1,0 +1,231 @@
+//! AMQP 1.0 over TCP: one task per connection.
+//!
+//! [`connection`] is a state machine without sockets; [`serve`] moves its bytes. Everything that a
+//! peer can make grow is bounded: frames, messages, windows, credit, output, pending responses.
+
+mod address;
+mod connection;
+mod error;
+mod frame;
+mod incoming;
+mod outgoing;
+mod performative;
+mod sasl;
+mod session;
+mod settlement;
+mod wake;
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::broker::Broker;
+use crate::events::EventKind;
+use connection::{Connection, IDLE_TIME_OUT};
+use error::AmqpError;
+use frame::{FRAME_SIZE_MIN, Frame};
+use wake::WakeList;
+
+/// Output that waits for the socket; with more than this, nothing more is read.
+const OUTPUT_MAX: usize = 1024 * 1024;
+
+/// How much is read at once.
+const READ_BYTES: usize = 64 * 1024;
+
+/// How long a closing connection may take to write its last words.
+const LINGER: Duration = Duration::from_secs(5);
+
+/// How long to wait after the system failed to accept a connection, for instance for want of
+/// file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+const BATCH_SIZE_MAX: usize = 1024 * 1024;
+
+/// What connections need to know of the emulator. Clones are cheap.
+#[derive(Debug, Clone)]
+pub(crate) struct Service {
+    broker: Arc<Broker>,
+    limits: Limits,
+}
+
+/// The largest sends, in encoded bytes.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    message_size_max: usize,
+    batch_size_max: usize,
+}
+
+impl Limits {
+    fn message_size(self) -> u64 {
+        u64::try_from(self.message_size_max).unwrap_or(u64::MAX)
+    }
+
+    fn batch_size(self) -> u64 {
+        u64::try_from(self.batch_size_max).unwrap_or(u64::MAX)
+    }
+}
+
+impl Service {
+    pub(crate) fn new(broker: Arc<Broker>, message_size_max: usize) -> Self {
+        let limits =
+            Limits { message_size_max, batch_size_max: message_size_max.max(BATCH_SIZE_MAX) };
+        Self { broker, limits }
+    }
+
+    pub(crate) fn broker(&self) -> Arc<Broker> {
+        Arc::clone(&self.broker)
+    }
+
+    fn broker_ref(&self) -> &Broker {
+        &self.broker
+    }
+
+    fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    fn record(&self, kind: EventKind) {
+        self.broker.context.events.record(kind);
+    }
+}
+
+/// What the sessions of one connection share.
+#[derive(Debug)]
+struct Shared {
+    service: Service,
+    wakes: Arc<WakeList>,
+    /// What the socket is to write.
+    out: BytesMut,
+    /// The largest frame that the peer accepts, in bytes.
+    peer_frame_max: usize,
+    /// Channels and handles of links that may have something to send.
+    work: VecDeque<(u16, u32)>,
+    /// A fault wants the connection cut.
+    cut: bool,
+}
+
+impl Shared {
+    fn new(service: Service) -> Self {
+        Self {
+            service,
+            wakes: Arc::default(),
+            out: BytesMut::new(),
+            peer_frame_max: usize::try_from(FRAME_SIZE_MIN).unwrap_or(512),
+            work: VecDeque::new(),
+            cut: false,
+        }
+    }
+}
+
+/// Accepts connections, each served by a task in `connections`.
+pub(crate) async fn accept(
+    listener: &TcpListener,
+    service: &Service,
+    connections: &mut JoinSet<()>,
+) {
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((socket, _)) => {
+                    connections.spawn(serve(socket, service.clone()));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            },
+            Some(_ended) = connections.join_next() => {}
+        }
+    }
+}
+
+/// Records the end of a connection, however it comes.
+struct Recorded(Service);
+
+impl Drop for Recorded {
+    fn drop(&mut self) {
+        self.0.record(EventKind::ConnectionClosed);
+    }
+}
+
+async fn serve(socket: TcpStream, service: Service) {
+    service.record(EventKind::ConnectionOpened);
+    let _recorded = Recorded(service.clone());
+    if let Err(error) = exchange(socket, Connection::new(service)).await {
+        tracing::debug!(%error, "a connection ended");
+    }
+}
+
+/// Moves bytes between the socket and the connection, both ways at once, until either ends.
+async fn exchange(socket: TcpStream, mut connection: Connection) -> io::Result<()> {
+    socket.set_nodelay(true)?;
+    let (mut reader, mut writer) = socket.into_split();
+    let mut input = BytesMut::new();
+    let mut last_read = Instant::now();
+    let mut last_written = last_read;
+    loop {
+        connection.receive(&mut input);
+        connection.pump();
+        if connection.is_finished() {
+            break;
+        }
+        input.reserve(READ_BYTES);
+        let wakes = Arc::clone(&connection.shared.wakes);
+        let output = connection.shared.out.len();
+        let cut_at = last_read + 2 * IDLE_TIME_OUT;
+        let heartbeat_at =
+            connection.heartbeat_interval().map_or(cut_at, |interval| last_written + interval);
+        // In this order, so that what is ready goes out before more is made ready.
+        tokio::select! {
+            biased;
+            written = writer.write_buf(&mut connection.shared.out), if output > 0 => {
+                if written? == 0 {
+                    return Err(io::ErrorKind::WriteZero.into());
+                }
+                last_written = Instant::now();
+            }
+            read = reader.read_buf(&mut input), if output < OUTPUT_MAX => {
+                if read? == 0 {
+                    return Ok(());
+                }
+                last_read = Instant::now();
+            }
+            () = wakes.changed() => {}
+            () = std::future::ready(()), if connection.has_work() && output < OUTPUT_MAX => {}
+            () = tokio::time::sleep_until(cut_at.min(heartbeat_at)) => {
+                if Instant::now() >= cut_at {
+                    let text = "nothing was received for twice the idle time-out";
+                    connection.close_with(&AmqpError::new("amqp:resource-limit-exceeded", text));
+                    break;
+                }
+                Frame::write_heartbeat(&mut connection.shared.out);
+            }
+        }
+    }
+    tokio::time::timeout(LINGER, part(&mut reader, &mut writer, connection)).await?
+}
+
+/// Writes what is left. Unless the connection is to be cut, waits for the peer to hang up: closing
+/// a socket with unread input would take our last words away from the peer.
+async fn part(
+    reader: &mut OwnedReadHalf,
+    writer: &mut OwnedWriteHalf,
+    mut connection: Connection,
+) -> io::Result<()> {
+    writer.write_all_buf(&mut connection.shared.out).await?;
+    if connection.shared.cut {
+        return Ok(());
+    }
+    writer.shutdown().await?;
+    let mut ignored = [0; 4096];
+    while reader.read(&mut ignored).await? > 0 {}
+    Ok(())
+}

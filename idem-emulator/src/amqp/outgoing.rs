@@ -1,0 +1,178 @@
+//! Links on which a peer receives: messages of a queue, or responses.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::Waker;
+
+use bytes::{Bytes, BytesMut};
+use uuid::Uuid;
+
+use super::wake::{LinkKey, WakeList};
+use crate::broker::{Broker, ConsumerId, Delivery, Node, ReceiveMode};
+use crate::codec::message::render;
+use crate::management::RequestNode;
+
+/// How many responses may wait for credit on one link.
+const RESPONSES_MAX: usize = 256;
+
+#[derive(Debug)]
+pub(super) struct OutgoingLink {
+    pub(super) origin: Origin,
+    pub(super) delivery_count: u32,
+    pub(super) credit: u32,
+    pub(super) drain: bool,
+    /// It is on the connection's list of links to pump.
+    pub(super) scheduled: bool,
+}
+
+/// Where what a peer receives comes from.
+#[derive(Debug)]
+pub(super) enum Origin {
+    Messages(Consumer),
+    Responses(Responses),
+}
+
+impl OutgoingLink {
+    pub(super) fn new(origin: Origin) -> Self {
+        Self { origin, delivery_count: 0, credit: 0, drain: false, scheduled: false }
+    }
+
+    /// Credit as the peer sees it: what it grants, counted from the deliveries that it has seen.
+    pub(super) fn set_credit(&mut self, peer_delivery_count: Option<u32>, credit: u32) {
+        let limit = peer_delivery_count.unwrap_or(0).wrapping_add(credit);
+        self.credit = serial_difference(limit, self.delivery_count);
+    }
+
+    pub(super) fn use_credit(&mut self, deliveries: u32) {
+        self.credit = self.credit.saturating_sub(deliveries);
+        self.delivery_count = self.delivery_count.wrapping_add(deliveries);
+    }
+
+    /// The node whose messages this link delivers.
+    pub(super) fn node(&self) -> Option<&Node> {
+        match &self.origin {
+            Origin::Messages(consumer) => Some(&consumer.node),
+            Origin::Responses(_) => None,
+        }
+    }
+}
+
+/// How far `later` is ahead in serial-number arithmetic; 0 if it is behind.
+pub(super) fn serial_difference(later: u32, earlier: u32) -> u32 {
+    let difference = later.wrapping_sub(earlier);
+    if difference > u32::MAX / 2 { 0 } else { difference }
+}
+
+/// A receiver of a queue. Dropping it takes it off the broker's list of those who wait.
+#[derive(Debug)]
+pub(super) struct Consumer {
+    node: Node,
+    id: ConsumerId,
+    mode: ReceiveMode,
+    waker: Waker,
+}
+
+impl Consumer {
+    pub(super) fn new(
+        broker: &Broker,
+        node: Node,
+        mode: ReceiveMode,
+        channel: u16,
+        handle: u32,
+        wakes: &Arc<WakeList>,
+    ) -> Self {
+        let id = broker.new_consumer();
+        let waker = wakes.waker(LinkKey { channel, handle, consumer: id });
+        Self { node, id, mode, waker }
+    }
+
+    pub(super) fn id(&self) -> ConsumerId {
+        self.id
+    }
+
+    fn receive(&self, max: usize) -> Vec<Delivery> {
+        let mut deliveries = Vec::new();
+        self.node.queue.receive(
+            self.node.part,
+            self.mode,
+            max,
+            self.id,
+            &self.waker,
+            &mut deliveries,
+        );
+        deliveries
+    }
+}
+
+impl Drop for Consumer {
+    fn drop(&mut self) {
+        self.node.queue.forget(self.node.part, self.id);
+    }
+}
+
+/// Responses that wait for the peer's credit.
+#[derive(Debug)]
+pub(super) struct Responses {
+    pub(super) node: RequestNode,
+    /// What the peer calls its end of the link.
+    pub(super) address: Option<String>,
+    pending: VecDeque<Bytes>,
+}
+
+impl Responses {
+    pub(super) fn new(node: RequestNode, address: Option<String>) -> Self {
+        Self { node, address, pending: VecDeque::new() }
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.pending.len() >= RESPONSES_MAX
+    }
+
+    pub(super) fn push(&mut self, response: Bytes) {
+        self.pending.push_back(response);
+    }
+}
+
+/// Something to write to the peer, encoded.
+#[derive(Debug)]
+pub(super) struct Parcel {
+    /// The delivery tag: the lock token with its first three groups in little-endian order.
+    pub(super) tag: [u8; 16],
+    /// The lock token, if the delivery is to be settled by the peer.
+    pub(super) token: Option<Uuid>,
+    pub(super) payload: Bytes,
+    pub(super) cut_connection: bool,
+}
+
+impl Origin {
+    /// Takes up to `max` parcels. With fewer, the broker wakes the link when there is more.
+    pub(super) fn take(&mut self, max: usize) -> Vec<Parcel> {
+        match self {
+            Self::Messages(consumer) => {
+                consumer.receive(max).into_iter().map(Parcel::of_delivery).collect()
+            }
+            Self::Responses(responses) => {
+                let count = responses.pending.len().min(max);
+                responses.pending.drain(..count).map(Parcel::of_response).collect()
+            }
+        }
+    }
+}
+
+impl Parcel {
+    fn of_delivery(delivery: Delivery) -> Self {
+        let lock = delivery.locked_until.map(|until| (delivery.token, until));
+        let mut payload = BytesMut::with_capacity(delivery.message.content.len() + 320);
+        render(&mut payload, &delivery.message, lock);
+        Self {
+            tag: delivery.token.to_bytes_le(),
+            token: lock.map(|(token, _)| token),
+            payload: payload.freeze(),
+            cut_connection: delivery.cut_connection,
+        }
+    }
+
+    fn of_response(payload: Bytes) -> Self {
+        Self { tag: Uuid::new_v4().to_bytes_le(), token: None, payload, cut_connection: false }
+    }
+}

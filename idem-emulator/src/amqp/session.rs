@@ -1,0 +1,553 @@
+//! An AMQP session: its windows, its links and the deliveries that await settlement.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use bytes::Bytes;
+use uuid::Uuid;
+
+use super::Shared;
+use super::address::{self, Place};
+use super::error::{AmqpError, Violation};
+use super::incoming::{Arrived, Destination, IncomingLink};
+use super::outgoing::{Consumer, Origin, OutgoingLink, Parcel, Responses, serial_difference};
+use super::performative::{
+    Attach, Begin, Detach, Disposition, Flow, HANDLE_MAX, LinkFlow, Outcome, Role,
+    TRANSFER_OVERHEAD, Transfer, write_disposition, write_transfer,
+};
+use super::settlement::{self, Answers};
+use super::wake::LinkKey;
+use crate::broker::{ReceiveMode, Settled};
+use crate::management::{Answer, RequestNode};
+
+/// How many transfer frames each side may send ahead.
+pub(super) const WINDOW: u32 = 5000;
+
+/// Output that waits for the socket; with more than this, no further deliveries are taken.
+const OUTPUT_MAX: usize = 256 * 1024;
+
+/// How many deliveries are taken from a queue in one step.
+const TAKE_MAX: u32 = 64;
+
+/// Deliveries that await settlement. Beyond this the oldest are forgotten: they can only be that
+/// old if their locks are gone, or were settled through the management node.
+const UNSETTLED_MAX: usize = 100_000;
+
+#[derive(Debug)]
+pub(super) struct Session {
+    channel: u16,
+    next_incoming_id: u32,
+    /// Frames that the peer may still send.
+    incoming_window: u32,
+    next_outgoing_id: u32,
+    /// Frames that we may still send.
+    outgoing_window: u32,
+    /// Deliveries wait for the peer's window.
+    blocked: bool,
+    next_delivery_id: u32,
+    links: HashMap<u32, Link>,
+    outbox: VecDeque<Outgoing>,
+    unsettled: BTreeMap<u32, Unsettled>,
+}
+
+#[derive(Debug)]
+enum Link {
+    Incoming(IncomingLink),
+    Outgoing(OutgoingLink),
+    /// We have detached it, and the peer has not yet. Whatever still comes for it is ignored.
+    Detached,
+}
+
+/// A delivery on its way to the peer.
+#[derive(Debug)]
+struct Outgoing {
+    handle: u32,
+    delivery_id: u32,
+    tag: [u8; 16],
+    settled: bool,
+    started: bool,
+    payload: Bytes,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Unsettled {
+    handle: u32,
+    token: Uuid,
+}
+
+impl Session {
+    pub(super) fn new(channel: u16, begin: &Begin) -> Self {
+        Self {
+            channel,
+            next_incoming_id: begin.next_outgoing_id,
+            incoming_window: WINDOW,
+            next_outgoing_id: 0,
+            outgoing_window: begin.incoming_window,
+            blocked: false,
+            next_delivery_id: 0,
+            links: HashMap::new(),
+            outbox: VecDeque::new(),
+            unsettled: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn attach(&mut self, attach: &Attach, shared: &mut Shared) -> Result<(), Violation> {
+        if attach.handle > HANDLE_MAX {
+            return Err(AmqpError::framing(format!(
+                "handle {} exceeds {HANDLE_MAX}",
+                attach.handle
+            ))
+            .into());
+        }
+        if self.links.contains_key(&attach.handle) {
+            let text = format!("handle {} is attached already", attach.handle);
+            return Err(Violation::Session(AmqpError::new("amqp:session:handle-in-use", text)));
+        }
+        let link = match self.link(attach, shared) {
+            Ok(link) => link,
+            Err(error) => {
+                attach.write_refusal(&mut shared.out, self.channel);
+                return Err(Violation::Link(attach.handle, error));
+            }
+        };
+        let limits = shared.service.limits();
+        attach.write_answer(
+            &mut shared.out,
+            self.channel,
+            limits.message_size(),
+            limits.batch_size(),
+        );
+        let grants_credit = matches!(link, Link::Incoming(_));
+        self.links.insert(attach.handle, link);
+        if grants_credit {
+            self.write_flow(Some(attach.handle), shared);
+        }
+        Ok(())
+    }
+
+    /// The link that a peer asks for, or why it cannot have it.
+    fn link(&self, attach: &Attach, shared: &Shared) -> Result<Link, AmqpError> {
+        if attach.is_coordinator() {
+            return Err(AmqpError::not_implemented("the emulator does not implement transactions"));
+        }
+        let address = attach.address().unwrap_or_default();
+        let broker = shared.service.broker_ref();
+        let place = address::resolve(broker, address).ok_or_else(|| {
+            let text = format!("The messaging entity '{address}' could not be found.");
+            AmqpError::new("amqp:not-found", text)
+        })?;
+        match (attach.role, place) {
+            (Role::Sender, Place::Messages(node)) => {
+                let destination = Destination::of(&node)?;
+                Ok(Link::Incoming(IncomingLink::new(destination, attach.initial_delivery_count)))
+            }
+            (Role::Sender, Place::Requests(node)) => Ok(Link::Incoming(IncomingLink::new(
+                Destination::Requests(node),
+                attach.initial_delivery_count,
+            ))),
+            (Role::Receiver, Place::Messages(_)) if attach.has_session_filter() => {
+                Err(AmqpError::not_implemented("the emulator does not implement message sessions"))
+            }
+            (Role::Receiver, Place::Messages(node)) => {
+                let mode = if attach.wants_settled() {
+                    ReceiveMode::ReceiveAndDelete
+                } else {
+                    ReceiveMode::PeekLock
+                };
+                let consumer =
+                    Consumer::new(broker, node, mode, self.channel, attach.handle, &shared.wakes);
+                Ok(Link::Outgoing(OutgoingLink::new(Origin::Messages(consumer))))
+            }
+            (Role::Receiver, Place::Requests(node)) => {
+                let responses = Responses::new(node, attach.reply_address().map(str::to_owned));
+                Ok(Link::Outgoing(OutgoingLink::new(Origin::Responses(responses))))
+            }
+        }
+    }
+
+    pub(super) fn flow(&mut self, flow: &Flow, shared: &mut Shared) {
+        let limit = flow.next_incoming_id.unwrap_or(0).wrapping_add(flow.incoming_window);
+        self.outgoing_window = serial_difference(limit, self.next_outgoing_id);
+        if self.blocked && self.outgoing_window > 0 {
+            self.blocked = false;
+            self.schedule_all(shared);
+        }
+        if let Some(link_flow) = flow.link {
+            self.link_flow(link_flow, shared);
+        }
+        if flow.echo {
+            self.write_flow(flow.link.map(|link| link.handle), shared);
+        }
+    }
+
+    fn link_flow(&mut self, flow: LinkFlow, shared: &mut Shared) {
+        match self.links.get_mut(&flow.handle) {
+            Some(Link::Outgoing(link)) => {
+                if let Some(credit) = flow.credit {
+                    link.set_credit(flow.delivery_count, credit);
+                }
+                link.drain = flow.drain;
+                schedule(link, self.channel, flow.handle, shared);
+            }
+            Some(Link::Incoming(link)) => {
+                if let Some(delivery_count) = flow.delivery_count {
+                    link.delivery_count = delivery_count;
+                }
+            }
+            // It may have crossed our detach.
+            Some(Link::Detached) | None => {}
+        }
+    }
+
+    fn schedule_all(&mut self, shared: &mut Shared) {
+        for (handle, link) in &mut self.links {
+            if let Link::Outgoing(link) = link {
+                schedule(link, self.channel, *handle, shared);
+            }
+        }
+    }
+
+    /// The broker has woken a link.
+    pub(super) fn woken(&mut self, key: LinkKey, shared: &mut Shared) {
+        if let Some(Link::Outgoing(link)) = self.links.get_mut(&key.handle)
+            && matches!(&link.origin, Origin::Messages(consumer) if consumer.id() == key.consumer)
+        {
+            schedule(link, self.channel, key.handle, shared);
+        }
+    }
+
+    pub(super) fn transfer(
+        &mut self,
+        transfer: &Transfer,
+        payload: &[u8],
+        shared: &mut Shared,
+    ) -> Result<(), Violation> {
+        let Some(window) = self.incoming_window.checked_sub(1) else {
+            let error = AmqpError::new(
+                "amqp:session:window-violation",
+                "a transfer came outside the window",
+            );
+            return Err(Violation::Session(error));
+        };
+        self.incoming_window = window;
+        self.next_incoming_id = self.next_incoming_id.wrapping_add(1);
+        let limits = shared.service.limits();
+        let arrived = match self.links.get_mut(&transfer.handle) {
+            Some(Link::Incoming(link)) => link.take(transfer, payload, limits)?,
+            Some(Link::Detached) => None,
+            Some(Link::Outgoing(_)) | None => {
+                let text = format!("no sender is attached to handle {}", transfer.handle);
+                return Err(Violation::Session(AmqpError::new(
+                    "amqp:session:unattached-handle",
+                    text,
+                )));
+            }
+        };
+        if let Some(arrived) = arrived {
+            self.arrived(transfer.handle, &arrived, shared);
+        }
+        self.replenish(transfer.handle, shared);
+        Ok(())
+    }
+
+    fn arrived(&mut self, handle: u32, arrived: &Arrived<'_>, shared: &mut Shared) {
+        let Some(Link::Incoming(link)) = self.links.get(&handle) else {
+            return;
+        };
+        let outcome = match link.destination.clone() {
+            Destination::Queue(queue) => arrived.send_to(&queue, shared.service.limits()),
+            Destination::Requests(node) => match self.answer(&node, arrived, shared) {
+                Ok(()) => Outcome::Accepted,
+                Err(error) => Outcome::Rejected(Some(error)),
+            },
+        };
+        if !arrived.settled {
+            let id = arrived.delivery_id;
+            write_disposition(&mut shared.out, self.channel, Role::Receiver, id, id, &outcome);
+        }
+    }
+
+    /// Answers a request over a receiver link of this session to the same node: the one with the
+    /// reply address if there is one, because reply addresses are not always unique or even sent.
+    fn answer(
+        &mut self,
+        node: &RequestNode,
+        arrived: &Arrived<'_>,
+        shared: &mut Shared,
+    ) -> Result<(), AmqpError> {
+        let request = arrived.sections()?;
+        let reply_to = request.reply_to();
+        let candidates =
+            || self.links.iter().filter_map(|(handle, link)| Some((*handle, responses(link)?)));
+        let same_node = |responses: &Responses| responses.node.is_same(node);
+        let handle = candidates()
+            .find(|(_, responses)| same_node(responses) && responses.address.as_deref() == reply_to)
+            .or_else(|| candidates().find(|(_, responses)| same_node(responses)))
+            .map(|(handle, _)| handle)
+            .ok_or_else(|| {
+                AmqpError::new(
+                    "amqp:not-allowed",
+                    "attach a receiver for responses before sending requests",
+                )
+            })?;
+        let Some(Link::Outgoing(link)) = self.links.get_mut(&handle) else {
+            return Ok(());
+        };
+        let Origin::Responses(responses) = &mut link.origin else {
+            return Ok(());
+        };
+        if responses.is_full() {
+            let text = "too many responses wait for credit on the response link";
+            return Err(AmqpError::new("amqp:resource-limit-exceeded", text));
+        }
+        match node.answer(&request) {
+            Answer::Response(response) => responses.push(response),
+            Answer::Lost => {}
+            Answer::CutConnection => shared.cut = true,
+        }
+        schedule(link, self.channel, handle, shared);
+        Ok(())
+    }
+
+    /// Opens the windows again once half of them is used.
+    fn replenish(&mut self, handle: u32, shared: &mut Shared) {
+        let link_due = match self.links.get_mut(&handle) {
+            Some(Link::Incoming(link)) => link.replenish(),
+            Some(Link::Outgoing(_) | Link::Detached) | None => false,
+        };
+        let session_due = self.incoming_window < WINDOW / 2;
+        if session_due {
+            self.incoming_window = WINDOW;
+        }
+        if link_due || session_due {
+            self.write_flow(link_due.then_some(handle), shared);
+        }
+    }
+
+    fn write_flow(&self, handle: Option<u32>, shared: &mut Shared) {
+        let link = handle.and_then(|handle| self.link_flow_state(handle, false));
+        self.flow_state(link).write(&mut shared.out, self.channel, WINDOW);
+    }
+
+    fn link_flow_state(&self, handle: u32, drain: bool) -> Option<LinkFlow> {
+        let (delivery_count, credit) = match self.links.get(&handle)? {
+            Link::Incoming(link) => (link.delivery_count, link.credit),
+            Link::Outgoing(link) => (link.delivery_count, link.credit),
+            Link::Detached => return None,
+        };
+        Some(LinkFlow { handle, delivery_count: Some(delivery_count), credit: Some(credit), drain })
+    }
+
+    fn flow_state(&self, link: Option<LinkFlow>) -> Flow {
+        Flow {
+            next_incoming_id: Some(self.next_incoming_id),
+            incoming_window: self.incoming_window,
+            next_outgoing_id: self.next_outgoing_id,
+            link,
+            echo: false,
+        }
+    }
+
+    /// Applies what a receiver decided, and answers what it has not settled itself.
+    pub(super) fn disposition(&mut self, disposition: &Disposition<'_>, shared: &mut Shared) {
+        if disposition.role == Role::Sender {
+            // Our own messages are settled by us; a sender has nothing more to say about its own.
+            return;
+        }
+        let decision = disposition.state.as_ref().map(settlement::read);
+        let mut answers = Answers::default();
+        for delivery_id in self.unsettled_between(disposition.first, disposition.last) {
+            let outcome = match &decision {
+                None => None,
+                Some(Err(error)) => Some(Outcome::Rejected(Some(error.clone()))),
+                Some(Ok((settlement, success))) => {
+                    match self.settle(delivery_id, settlement.clone(), success, shared) {
+                        Some(outcome) => Some(outcome),
+                        // Lost on purpose: not answered, and the delivery stays unsettled.
+                        None => continue,
+                    }
+                }
+            };
+            match outcome {
+                Some(outcome) if !disposition.settled => answers.push(delivery_id, outcome),
+                Some(_) => {}
+                // Without a state there is nothing to apply: only settling ends the delivery.
+                None if !disposition.settled => continue,
+                None => {}
+            }
+            self.unsettled.remove(&delivery_id);
+        }
+        for (first, last, outcome) in answers.into_runs() {
+            write_disposition(&mut shared.out, self.channel, Role::Sender, first, last, &outcome);
+        }
+    }
+
+    fn settle(
+        &self,
+        delivery_id: u32,
+        settlement: crate::broker::Settlement,
+        success: &Outcome,
+        shared: &mut Shared,
+    ) -> Option<Outcome> {
+        let unsettled = self.unsettled.get(&delivery_id)?;
+        let Some(Link::Outgoing(link)) = self.links.get(&unsettled.handle) else {
+            return None;
+        };
+        let node = link.node()?;
+        match node.queue.settle(node.part, unsettled.token, settlement) {
+            Ok(Settled::Applied) => Some(success.clone()),
+            Ok(Settled::Lost) => None,
+            Ok(Settled::CutConnection) => {
+                shared.cut = true;
+                None
+            }
+            Err(error) => Some(settlement::refusal(error)),
+        }
+    }
+
+    /// The unsettled deliveries of a range, which may wrap around.
+    fn unsettled_between(&self, first: u32, last: u32) -> Vec<u32> {
+        if first <= last {
+            return self.unsettled.range(first..=last).map(|(id, _)| *id).collect();
+        }
+        self.unsettled
+            .range(first..)
+            .chain(self.unsettled.range(..=last))
+            .map(|(id, _)| *id)
+            .collect()
+    }
+
+    pub(super) fn detach(&mut self, detach: &Detach, shared: &mut Shared) {
+        let known = self.remove_link(detach.handle);
+        if known.is_some_and(|link| !matches!(link, Link::Detached)) {
+            detach.write(&mut shared.out, self.channel, None);
+        }
+    }
+
+    /// Ends a link because of an error.
+    pub(super) fn detach_with(&mut self, handle: u32, error: &AmqpError, shared: &mut Shared) {
+        self.remove_link(handle);
+        self.links.insert(handle, Link::Detached);
+        Detach { handle, closed: true }.write(&mut shared.out, self.channel, Some(error));
+    }
+
+    /// Locks stay with the broker until they expire; only the way to settle them here is gone.
+    fn remove_link(&mut self, handle: u32) -> Option<Link> {
+        let link = self.links.remove(&handle);
+        self.unsettled.retain(|_, unsettled| unsettled.handle != handle);
+        self.outbox.retain(|outgoing| outgoing.handle != handle);
+        link
+    }
+
+    /// Sends what a link has, as far as its credit, the window and the socket allow.
+    pub(super) fn pump(&mut self, handle: u32, shared: &mut Shared) {
+        if let Some(Link::Outgoing(link)) = self.links.get_mut(&handle) {
+            link.scheduled = false;
+        }
+        self.write_outbox(shared);
+        let exhausted = loop {
+            let Some(Link::Outgoing(link)) = self.links.get_mut(&handle) else {
+                return;
+            };
+            if shared.out.len() >= OUTPUT_MAX {
+                schedule(link, self.channel, handle, shared);
+                break false;
+            }
+            let window = if self.outbox.is_empty() { self.outgoing_window } else { 0 };
+            let room = link.credit.min(window).min(TAKE_MAX);
+            self.blocked |= link.credit > 0 && window == 0;
+            // Even without room: a wake-up that cannot be used goes to another receiver.
+            let parcels = link.origin.take(usize::try_from(room).unwrap_or(0));
+            let taken = u32::try_from(parcels.len()).unwrap_or(room);
+            link.use_credit(taken);
+            for parcel in parcels {
+                self.dispatch(handle, parcel, shared);
+            }
+            if taken < room || room == 0 {
+                break taken < room;
+            }
+        };
+        self.finish_drain(handle, exhausted, shared);
+    }
+
+    fn dispatch(&mut self, handle: u32, parcel: Parcel, shared: &mut Shared) {
+        let delivery_id = self.next_delivery_id;
+        self.next_delivery_id = self.next_delivery_id.wrapping_add(1);
+        if let Some(token) = parcel.token {
+            if self.unsettled.len() >= UNSETTLED_MAX {
+                self.unsettled.pop_first();
+            }
+            self.unsettled.insert(delivery_id, Unsettled { handle, token });
+        }
+        self.outbox.push_back(Outgoing {
+            handle,
+            delivery_id,
+            tag: parcel.tag,
+            settled: parcel.token.is_none(),
+            started: false,
+            payload: parcel.payload,
+        });
+        self.write_outbox(shared);
+        shared.cut |= parcel.cut_connection;
+    }
+
+    /// Writes frames as far as the peer's window allows.
+    fn write_outbox(&mut self, shared: &mut Shared) {
+        let chunk_max = shared.peer_frame_max.saturating_sub(TRANSFER_OVERHEAD);
+        while let Some(outgoing) = self.outbox.front_mut() {
+            if self.outgoing_window == 0 {
+                self.blocked = true;
+                return;
+            }
+            let chunk = outgoing.payload.split_to(outgoing.payload.len().min(chunk_max));
+            let more = !outgoing.payload.is_empty();
+            let first = (!outgoing.started).then_some((outgoing.delivery_id, &outgoing.tag));
+            let out = &mut shared.out;
+            write_transfer(
+                out,
+                self.channel,
+                outgoing.handle,
+                first,
+                outgoing.settled,
+                more,
+                &chunk,
+            );
+            outgoing.started = true;
+            self.outgoing_window -= 1;
+            self.next_outgoing_id = self.next_outgoing_id.wrapping_add(1);
+            if !more {
+                self.outbox.pop_front();
+            }
+        }
+    }
+
+    /// A drained link gives back the credit that it cannot use, once nothing is left to send.
+    fn finish_drain(&mut self, handle: u32, exhausted: bool, shared: &mut Shared) {
+        let Some(Link::Outgoing(link)) = self.links.get_mut(&handle) else {
+            return;
+        };
+        if !link.drain || !(exhausted || link.credit == 0) || !self.outbox.is_empty() {
+            return;
+        }
+        link.drain = false;
+        let unused = link.credit;
+        link.use_credit(unused);
+        let state = self.link_flow_state(handle, true);
+        self.flow_state(state).write(&mut shared.out, self.channel, WINDOW);
+    }
+}
+
+fn responses(link: &Link) -> Option<&Responses> {
+    match link {
+        Link::Outgoing(OutgoingLink { origin: Origin::Responses(responses), .. }) => {
+            Some(responses)
+        }
+        Link::Outgoing(_) | Link::Incoming(_) | Link::Detached => None,
+    }
+}
+
+fn schedule(link: &mut OutgoingLink, channel: u16, handle: u32, shared: &mut Shared) {
+    if !link.scheduled {
+        link.scheduled = true;
+        shared.work.push_back((channel, handle));
+    }
+}

@@ -1,0 +1,98 @@
+//! What the broker knows of a message.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::clock::Timestamp;
+
+/// What is charged to a queue's size for each message beside its content: the message itself, its
+/// place in the indexes and its lock.
+pub(crate) const OVERHEAD_BYTES: u64 = 256;
+
+/// A message as a sender hands it in.
+#[derive(Debug, Clone)]
+pub(crate) struct Submission {
+    /// The message id as text, if the sender gave one.
+    pub(crate) id: Option<Arc<str>>,
+    /// The encoded message. The broker never looks inside.
+    pub(crate) content: Bytes,
+}
+
+/// A message in an entity. Clones share the content.
+#[derive(Debug, Clone)]
+pub(crate) struct Message {
+    pub(crate) id: Option<Arc<str>>,
+    pub(crate) content: Bytes,
+    /// Given once per queue, counted from 1, and kept when the message is dead-lettered.
+    pub(crate) sequence_number: i64,
+    pub(crate) enqueued_at: Timestamp,
+    /// How many deliveries have failed: 0 at the first delivery.
+    pub(crate) delivery_count: u32,
+    /// What receivers added since; absent for most messages.
+    pub(crate) amendments: Option<Arc<Amendments>>,
+}
+
+impl Message {
+    /// The bytes that this message is charged for.
+    pub(crate) fn charge(&self) -> u64 {
+        let amendments = self.amendments.as_ref().map_or(0, |amendments| amendments.size());
+        bytes(self.content.len()) + bytes(amendments) + OVERHEAD_BYTES
+    }
+
+    pub(crate) fn dead_letter(&self) -> Option<&DeadLetter> {
+        self.amendments.as_ref()?.dead_letter.as_ref()
+    }
+}
+
+pub(crate) fn bytes(length: usize) -> u64 {
+    u64::try_from(length).unwrap_or(u64::MAX)
+}
+
+/// Application properties that receivers set while settling, and why the message was dead-lettered.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Amendments {
+    pub(crate) properties: Vec<Property>,
+    pub(crate) dead_letter: Option<DeadLetter>,
+}
+
+impl Amendments {
+    /// Adds properties; a later value replaces an earlier one of the same name.
+    pub(crate) fn merge(&mut self, properties: Vec<Property>) {
+        for property in properties {
+            match self.properties.iter_mut().find(|known| known.name == property.name) {
+                Some(known) => known.value = property.value,
+                None => self.properties.push(property),
+            }
+        }
+    }
+
+    pub(crate) fn size(&self) -> usize {
+        let properties: usize =
+            self.properties.iter().map(|property| property.name.len() + property.value.len()).sum();
+        properties + self.dead_letter.as_ref().map_or(0, DeadLetter::size)
+    }
+}
+
+/// One application property; the value is encoded, and opaque to the broker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Property {
+    pub(crate) name: String,
+    pub(crate) value: Bytes,
+}
+
+/// Why and from where a message was dead-lettered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct DeadLetter {
+    pub(crate) reason: Option<Arc<str>>,
+    pub(crate) description: Option<Arc<str>>,
+    /// The entity that the message was in.
+    pub(crate) source: Arc<str>,
+}
+
+impl DeadLetter {
+    fn size(&self) -> usize {
+        self.reason.as_ref().map_or(0, |text| text.len())
+            + self.description.as_ref().map_or(0, |text| text.len())
+    }
+}

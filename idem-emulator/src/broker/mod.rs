@@ -1,0 +1,145 @@
+//! The broker: entities, messages, locks and dead-letter queues. No protocol and no sockets.
+//!
+//! Every operation is one short critical section on one queue. Whoever waits for messages leaves a
+//! [`Waker`](std::task::Waker); whoever must act when a lock ends waits on the [`Alarm`].
+
+mod alarm;
+mod duplicates;
+mod message;
+mod queue;
+mod store;
+mod waiters;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use uuid::{Builder, Uuid};
+
+pub(crate) use alarm::Alarm;
+#[cfg(test)]
+pub(crate) use message::Amendments;
+pub(crate) use message::{DeadLetter, Message, Property, Submission};
+pub use queue::Counts;
+pub(crate) use queue::{Delivery, Part, Queue, ReceiveMode, SettleError, Settled, Settlement};
+pub(crate) use waiters::ConsumerId;
+
+use crate::clock::{Clock, OnAdvance, Timestamp};
+use crate::events::Events;
+use crate::faults::Faults;
+use crate::options::QueueOptions;
+
+/// The dead-letter reason of a message whose deliveries failed too often.
+const MAX_DELIVERY_COUNT_EXCEEDED: &str = "MaxDeliveryCountExceeded";
+
+/// What all queues of a broker share.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) clock: Clock,
+    pub(crate) events: Events,
+    pub(crate) faults: Faults,
+    pub(crate) alarm: Alarm,
+    tokens: Tokens,
+}
+
+/// A node that clients can address.
+#[derive(Debug, Clone)]
+pub(crate) struct Node {
+    pub(crate) queue: Arc<Queue>,
+    pub(crate) part: Part,
+}
+
+impl Node {
+    pub(crate) fn name(&self) -> &Arc<str> {
+        self.queue.name(self.part)
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Broker {
+    pub(crate) context: Arc<Context>,
+    /// By lower-case name: names of entities do not depend on case.
+    queues: HashMap<String, Arc<Queue>>,
+    next_consumer: AtomicU64,
+}
+
+impl Broker {
+    pub(crate) fn new(queues: Vec<QueueOptions>, clock: Clock, events: Events) -> Self {
+        let context = Arc::new(Context {
+            clock,
+            events,
+            faults: Faults::default(),
+            alarm: Alarm::default(),
+            tokens: Tokens::new(),
+        });
+        let queues = queues
+            .into_iter()
+            .map(|options| {
+                (options.name().to_lowercase(), Arc::new(Queue::new(options, Arc::clone(&context))))
+            })
+            .collect();
+        Self { context, queues, next_consumer: AtomicU64::new(1) }
+    }
+
+    /// Finds `queue` or `queue/$DeadLetterQueue`.
+    pub(crate) fn node(&self, path: &str) -> Option<Node> {
+        let path = path.to_lowercase();
+        let (name, part) = match path.strip_suffix("/$deadletterqueue") {
+            Some(name) => (name, Part::DeadLetter),
+            None => (path.as_str(), Part::Main),
+        };
+        Some(Node { queue: Arc::clone(self.queues.get(name)?), part })
+    }
+
+    pub(crate) fn new_consumer(&self) -> ConsumerId {
+        ConsumerId(self.next_consumer.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Expires the locks that have ended; returns when the next one will.
+    pub(crate) fn sweep(&self) -> Option<Timestamp> {
+        // Locks that are taken while this looks around arm the alarm again.
+        self.context.alarm.disarm();
+        let now = self.context.clock.now();
+        let next = self.queues.values().filter_map(|queue| queue.sweep(now)).min();
+        if let Some(deadline) = next {
+            self.context.alarm.expect(deadline);
+        }
+        next
+    }
+
+    /// Empties every queue and forgets duplicates, faults, events and totals.
+    pub(crate) fn reset(&self) {
+        for queue in self.queues.values() {
+            queue.purge();
+            queue.forget_duplicates();
+        }
+        self.context.faults.clear();
+        self.context.events.clear();
+    }
+}
+
+impl OnAdvance for Broker {
+    fn advanced(&self) {
+        self.sweep();
+    }
+}
+
+/// Makes lock tokens: unique within a broker, and unlike those of any other.
+#[derive(Debug)]
+struct Tokens {
+    prefix: u64,
+    next: AtomicU64,
+}
+
+impl Tokens {
+    fn new() -> Self {
+        let (prefix, _) = Uuid::new_v4().as_u64_pair();
+        Self { prefix, next: AtomicU64::new(1) }
+    }
+
+    fn next(&self) -> Uuid {
+        let count = self.next.fetch_add(1, Ordering::Relaxed);
+        let bytes = (u128::from(self.prefix) << 64) | u128::from(count);
+        Builder::from_random_bytes(bytes.to_be_bytes()).into_uuid()
+    }
+}

@@ -1,0 +1,525 @@
+//! Between a message on the wire and a message in the broker.
+//!
+//! The broker stores one run of bytes per message: a short layout, then the sender's annotations,
+//! properties, application properties and body as they were encoded. Only this module reads it.
+
+use std::sync::Arc;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use uuid::Uuid;
+
+use super::raw::Raw;
+use super::{DecodeError, encode};
+use crate::broker::{DeadLetter, Message, Submission};
+use crate::clock::Timestamp;
+
+const HEADER: u64 = 0x70;
+const DELIVERY_ANNOTATIONS: u64 = 0x71;
+const MESSAGE_ANNOTATIONS: u64 = 0x72;
+const PROPERTIES: u64 = 0x73;
+const APPLICATION_PROPERTIES: u64 = 0x74;
+const DATA: u64 = 0x75;
+const SEQUENCE: u64 = 0x76;
+const VALUE: u64 = 0x77;
+const FOOTER: u64 = 0x78;
+
+/// Annotations that only the broker writes; a sender's values are dropped.
+const BROKER_ANNOTATIONS: [&str; 6] = [
+    "x-opt-sequence-number",
+    "x-opt-enqueue-sequence-number",
+    "x-opt-enqueued-time",
+    "x-opt-locked-until",
+    "x-opt-message-state",
+    "x-opt-deadletter-source",
+];
+
+const REASON_PROPERTY: &str = "DeadLetterReason";
+const DESCRIPTION_PROPERTY: &str = "DeadLetterErrorDescription";
+
+/// The sections of an encoded message. Everything but the body has been checked in depth.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Sections<'a> {
+    header: Option<Raw<'a>>,
+    message_annotations: Option<Raw<'a>>,
+    properties: Option<Raw<'a>>,
+    pub(crate) application_properties: Option<Raw<'a>>,
+    /// The body sections and the footer, encoded.
+    body: &'a [u8],
+}
+
+impl<'a> Sections<'a> {
+    pub(crate) fn split(payload: &'a [u8]) -> Result<Self, DecodeError> {
+        let mut sections = Self::default();
+        let mut rest = payload;
+        let mut body_started = false;
+        while !rest.is_empty() {
+            let (section, after) = Raw::split_unchecked(rest)?;
+            let (code, _) =
+                section.as_described().ok_or(DecodeError::Section("not a described type"))?;
+            let is_body = matches!(code, DATA | SEQUENCE | VALUE | FOOTER);
+            if is_body && !body_started {
+                sections.body = rest;
+                body_started = true;
+            } else if !is_body && body_started {
+                return Err(DecodeError::Section(
+                    "a section follows the body that belongs before it",
+                ));
+            }
+            sections.place(code, section)?;
+            rest = after;
+        }
+        Ok(sections)
+    }
+
+    fn place(&mut self, code: u64, section: Raw<'a>) -> Result<(), DecodeError> {
+        let place = match code {
+            HEADER => &mut self.header,
+            MESSAGE_ANNOTATIONS => &mut self.message_annotations,
+            PROPERTIES => &mut self.properties,
+            APPLICATION_PROPERTIES => &mut self.application_properties,
+            DELIVERY_ANNOTATIONS | DATA | SEQUENCE | VALUE | FOOTER => return Ok(()),
+            _ => return Err(DecodeError::Section("unknown descriptor")),
+        };
+        if place.is_some() {
+            return Err(DecodeError::Section("it occurs twice"));
+        }
+        let (checked, _) = Raw::split(section.bytes())?;
+        *place = Some(checked.undescribed());
+        Ok(())
+    }
+
+    fn property(&self, index: usize) -> Option<Raw<'a>> {
+        self.properties?.items().nth(index).filter(|value| !value.is_null())
+    }
+
+    pub(crate) fn message_id(&self) -> Option<Raw<'a>> {
+        self.property(0)
+    }
+
+    pub(crate) fn reply_to(&self) -> Option<&'a str> {
+        self.property(4)?.as_text()
+    }
+
+    pub(crate) fn application_property(&self, name: &str) -> Option<Raw<'a>> {
+        self.application_properties?.get(name)
+    }
+
+    /// The time at which the sender wants the message to be enqueued.
+    pub(crate) fn scheduled_for(&self) -> Option<Timestamp> {
+        let time = self.message_annotations?.get("x-opt-scheduled-enqueue-time")?;
+        time.as_i64().map(Timestamp::from_milliseconds)
+    }
+
+    /// The value of an amqp-value body.
+    pub(crate) fn body_value(&self) -> Option<Raw<'a>> {
+        let (section, _) = Raw::split(self.body).ok()?;
+        section.as_described().filter(|(code, _)| *code == VALUE).map(|(_, value)| value)
+    }
+
+    /// The bytes of each data section.
+    pub(crate) fn data(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let mut rest = self.body;
+        std::iter::from_fn(move || {
+            let (section, after) = Raw::split_unchecked(rest).ok()?;
+            rest = after;
+            section.as_described().filter(|(code, _)| *code == DATA)?.1.as_binary()
+        })
+    }
+}
+
+/// Turns a sender's message into what the broker stores. `assigned_id` is used if there is none.
+pub(crate) fn pack(sections: &Sections<'_>, assigned_id: Option<&str>) -> Submission {
+    let sent_id = sections.message_id().and_then(|id| id_text(&id));
+    let assigned_id = assigned_id.filter(|_| sent_id.is_none());
+    let content = Layout::write(sections, assigned_id);
+    let id = sent_id.as_deref().or(assigned_id).map(Arc::from);
+    Submission { id, content }
+}
+
+/// A message id as text, whatever type it was sent with.
+fn id_text(id: &Raw<'_>) -> Option<String> {
+    if let Some(text) = id.as_text() {
+        return Some(text.to_owned());
+    }
+    if let Some(uuid) = id.as_uuid() {
+        return Some(uuid.to_string());
+    }
+    if let Some(number) = id.as_u64() {
+        return Some(number.to_string());
+    }
+    id.as_binary().map(|bytes| bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// The stored form, read back.
+#[derive(Debug, Default)]
+struct Layout<'a> {
+    durable: bool,
+    priority: Option<u8>,
+    ttl_milliseconds: Option<u32>,
+    annotation_pairs: u32,
+    annotations: &'a [u8],
+    properties: &'a [u8],
+    application_pairs: u32,
+    application: &'a [u8],
+    body: &'a [u8],
+}
+
+const DURABLE: u8 = 1;
+const HAS_PRIORITY: u8 = 2;
+const HAS_TTL: u8 = 4;
+const LAYOUT_BYTES: usize = 26;
+
+impl<'a> Layout<'a> {
+    fn write(sections: &Sections<'_>, assigned_id: Option<&str>) -> Bytes {
+        let field = |index| sections.header.and_then(|header: Raw<'_>| header.items().nth(index));
+        let durable = field(0).and_then(|value| value.as_bool()).unwrap_or(false);
+        let priority = field(1).and_then(|value| u8::try_from(value.as_u32()?).ok());
+        let ttl = field(2).and_then(|value| value.as_u32());
+        let flags = u8::from(durable) * DURABLE
+            + u8::from(priority.is_some()) * HAS_PRIORITY
+            + u8::from(ttl.is_some()) * HAS_TTL;
+
+        let (annotation_pairs, annotations) = own_annotations(sections);
+        let properties = match (assigned_id, sections.properties) {
+            (Some(id), properties) => properties_with_id(properties, id),
+            (None, Some(properties)) => properties_section(|out| out.put_slice(properties.bytes())),
+            (None, None) => BytesMut::new(),
+        };
+        let (application_pairs, application) = sections
+            .application_properties
+            .map_or((0, BytesMut::new()), |map| copy_pairs(&map, |_| true));
+
+        let total = LAYOUT_BYTES
+            + annotations.len()
+            + properties.len()
+            + application.len()
+            + sections.body.len();
+        let mut out = BytesMut::with_capacity(total);
+        out.put_u8(flags);
+        out.put_u8(priority.unwrap_or(0));
+        out.put_u32(ttl.unwrap_or(0));
+        out.put_u32(annotation_pairs);
+        out.put_u32(encode::length(annotations.len()));
+        out.put_u32(encode::length(properties.len()));
+        out.put_u32(application_pairs);
+        out.put_u32(encode::length(application.len()));
+        out.put_slice(&annotations);
+        out.put_slice(&properties);
+        out.put_slice(&application);
+        out.put_slice(sections.body);
+        out.freeze()
+    }
+
+    /// Reads what [`write`](Self::write) wrote.
+    fn read(mut content: &'a [u8]) -> Option<Self> {
+        let flags = content.try_get_u8().ok()?;
+        let priority = content.try_get_u8().ok()?;
+        let ttl = content.try_get_u32().ok()?;
+        let annotation_pairs = content.try_get_u32().ok()?;
+        let annotations = content.try_get_u32().ok()?;
+        let properties = content.try_get_u32().ok()?;
+        let application_pairs = content.try_get_u32().ok()?;
+        let application = content.try_get_u32().ok()?;
+        let (annotations, rest) = content.split_at_checked(usize::try_from(annotations).ok()?)?;
+        let (properties, rest) = rest.split_at_checked(usize::try_from(properties).ok()?)?;
+        let (application, body) = rest.split_at_checked(usize::try_from(application).ok()?)?;
+        Some(Self {
+            durable: flags & DURABLE != 0,
+            priority: (flags & HAS_PRIORITY != 0).then_some(priority),
+            ttl_milliseconds: (flags & HAS_TTL != 0).then_some(ttl),
+            annotation_pairs,
+            annotations,
+            properties,
+            application_pairs,
+            application,
+            body,
+        })
+    }
+}
+
+fn own_annotations(sections: &Sections<'_>) -> (u32, BytesMut) {
+    sections.message_annotations.map_or((0, BytesMut::new()), |map| {
+        copy_pairs(&map, |key| key.as_text().is_none_or(|name| !BROKER_ANNOTATIONS.contains(&name)))
+    })
+}
+
+/// The encoded keys and values of a map, of those keys that `keep` accepts.
+fn copy_pairs(map: &Raw<'_>, keep: impl Fn(&Raw<'_>) -> bool) -> (u32, BytesMut) {
+    let mut out = BytesMut::with_capacity(map.bytes().len());
+    let mut count = 0;
+    for (key, value) in map.pairs().filter(|(key, _)| keep(key)) {
+        out.put_slice(key.bytes());
+        out.put_slice(value.bytes());
+        count += 1;
+    }
+    (count, out)
+}
+
+fn properties_section(write: impl FnOnce(&mut BytesMut)) -> BytesMut {
+    let mut out = BytesMut::new();
+    encode::descriptor(&mut out, PROPERTIES);
+    write(&mut out);
+    out
+}
+
+/// The properties section with its first field, the message id, replaced.
+fn properties_with_id(properties: Option<Raw<'_>>, id: &str) -> BytesMut {
+    let others: Vec<_> = properties.map(|list| list.items().skip(1).collect()).unwrap_or_default();
+    properties_section(|out| {
+        encode::list(out, encode::length(others.len() + 1), |out| {
+            encode::string(out, id);
+            for other in others {
+                out.put_slice(other.bytes());
+            }
+        });
+    })
+}
+
+/// Writes a stored message as receivers see it. `lock` is the lock token and the end of the lock.
+pub(crate) fn render(out: &mut BytesMut, message: &Message, lock: Option<(Uuid, Timestamp)>) {
+    let layout = Layout::read(&message.content).unwrap_or_default();
+    render_header(out, &layout, message.delivery_count);
+    if let Some((token, _)) = lock {
+        encode::descriptor(out, DELIVERY_ANNOTATIONS);
+        encode::map(out, 1, |out| {
+            encode::symbol(out, "x-opt-lock-token");
+            encode::uuid(out, token);
+        });
+    }
+    render_annotations(out, &layout, message, lock.map(|(_, until)| until));
+    out.put_slice(layout.properties);
+    render_application_properties(out, &layout, message);
+    out.put_slice(layout.body);
+}
+
+fn render_header(out: &mut BytesMut, layout: &Layout<'_>, delivery_count: u32) {
+    encode::descriptor(out, HEADER);
+    encode::list(out, 5, |out| {
+        encode::boolean(out, layout.durable);
+        encode::ubyte(out, layout.priority.unwrap_or(4));
+        encode::optional(out, layout.ttl_milliseconds, encode::uint);
+        encode::boolean(out, delivery_count == 0);
+        // Written even when 0: clients take a missing count for an unknown one.
+        encode::uint(out, delivery_count);
+    });
+}
+
+fn render_annotations(
+    out: &mut BytesMut,
+    layout: &Layout<'_>,
+    message: &Message,
+    locked_until: Option<Timestamp>,
+) {
+    let source = message.dead_letter().map(|dead_letter| &dead_letter.source);
+    let pairs = layout.annotation_pairs
+        + 4
+        + u32::from(locked_until.is_some())
+        + u32::from(source.is_some());
+    encode::descriptor(out, MESSAGE_ANNOTATIONS);
+    encode::map(out, pairs, |out| {
+        out.put_slice(layout.annotations);
+        encode::symbol(out, "x-opt-sequence-number");
+        encode::long(out, message.sequence_number);
+        encode::symbol(out, "x-opt-enqueue-sequence-number");
+        encode::long(out, message.sequence_number);
+        encode::symbol(out, "x-opt-enqueued-time");
+        encode::timestamp(out, message.enqueued_at.milliseconds());
+        encode::symbol(out, "x-opt-message-state");
+        encode::int(out, 0);
+        if let Some(until) = locked_until {
+            encode::symbol(out, "x-opt-locked-until");
+            encode::timestamp(out, until.milliseconds());
+        }
+        if let Some(source) = source {
+            encode::symbol(out, "x-opt-deadletter-source");
+            encode::string(out, source);
+        }
+    });
+}
+
+fn render_application_properties(out: &mut BytesMut, layout: &Layout<'_>, message: &Message) {
+    let Some(amendments) = &message.amendments else {
+        if layout.application_pairs > 0 {
+            encode::descriptor(out, APPLICATION_PROPERTIES);
+            encode::map(out, layout.application_pairs, |out| out.put_slice(layout.application));
+        }
+        return;
+    };
+    let properties = amendments.properties.iter();
+    let mut added: Vec<(&str, Bytes)> =
+        properties.map(|property| (property.name.as_str(), property.value.clone())).collect();
+    if let Some(dead_letter) = &amendments.dead_letter {
+        added.extend(reason_properties(dead_letter));
+    }
+    let (kept_pairs, kept) = original_pairs(layout, &added);
+    encode::descriptor(out, APPLICATION_PROPERTIES);
+    encode::map(out, kept_pairs + encode::length(added.len()), |out| {
+        out.put_slice(&kept);
+        for (name, value) in &added {
+            encode::string(out, name);
+            out.put_slice(value);
+        }
+    });
+}
+
+/// The sender's application properties, without those that have been replaced.
+fn original_pairs(layout: &Layout<'_>, replaced: &[(&str, Bytes)]) -> (u32, BytesMut) {
+    let mut map = BytesMut::new();
+    encode::map(&mut map, layout.application_pairs, |out| out.put_slice(layout.application));
+    Raw::split(&map).map_or((0, BytesMut::new()), |(map, _)| {
+        copy_pairs(&map, |key| {
+            key.as_text().is_none_or(|key| replaced.iter().all(|(name, _)| *name != key))
+        })
+    })
+}
+
+fn reason_properties(dead_letter: &DeadLetter) -> impl Iterator<Item = (&str, Bytes)> {
+    let reason = dead_letter.reason.as_deref().map(|text| (REASON_PROPERTY, text));
+    let description = dead_letter.description.as_deref().map(|text| (DESCRIPTION_PROPERTY, text));
+    reason.into_iter().chain(description).map(|(name, text)| {
+        let mut value = BytesMut::new();
+        encode::string(&mut value, text);
+        (name, value.freeze())
+    })
+}
+
+/// The body of a stored message: the bytes of its data sections, or of its string or binary value;
+/// the encoded sections for anything else.
+pub(crate) fn body(content: &Bytes) -> Bytes {
+    let layout = Layout::read(content).unwrap_or_default();
+    let sections = Sections { body: layout.body, ..Sections::default() };
+    let mut data = sections.data();
+    if let Some(first) = data.next() {
+        return match data.next() {
+            None => content.slice_ref(first),
+            Some(second) => [first, second].into_iter().chain(data).flatten().copied().collect(),
+        };
+    }
+    match sections
+        .body_value()
+        .and_then(|value| value.as_binary().or(value.as_text().map(str::as_bytes)))
+    {
+        Some(bytes) => content.slice_ref(bytes),
+        None => content.slice_ref(layout.body),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::broker::{Amendments, Property};
+    use fe2o3_amqp_types::messaging::message::__private::{Deserializable, Serializable};
+    use fe2o3_amqp_types::messaging::{self, ApplicationProperties, Body, MessageId, Properties};
+    use fe2o3_amqp_types::primitives::{SimpleValue, Value};
+    use serde_amqp::primitives::Binary;
+
+    type WireMessage = messaging::Message<Body<Value>>;
+
+    fn wire_message(id: Option<MessageId>) -> WireMessage {
+        messaging::Message::builder()
+            .properties(Properties {
+                message_id: id,
+                subject: Some("s".to_owned()),
+                ..Properties::default()
+            })
+            .application_properties(
+                ApplicationProperties::builder().insert("kept", 1).insert("changed", 2).build(),
+            )
+            .body(Body::Data(vec![messaging::Data(Binary::from(b"hello".to_vec()))].into()))
+            .build()
+    }
+
+    fn packed(message: &WireMessage, assigned: Option<&str>) -> Submission {
+        let bytes = serde_amqp::to_vec(&Serializable(message)).unwrap();
+        pack(&Sections::split(&bytes).unwrap(), assigned)
+    }
+
+    fn stored(submission: Submission) -> Message {
+        Message {
+            id: submission.id,
+            content: submission.content,
+            sequence_number: 7,
+            enqueued_at: Timestamp::from_milliseconds(1000),
+            delivery_count: 0,
+            amendments: None,
+        }
+    }
+
+    fn rendered(message: &Message) -> WireMessage {
+        let mut out = BytesMut::new();
+        render(&mut out, message, Some((Uuid::from_u128(9), Timestamp::from_milliseconds(2000))));
+        serde_amqp::from_slice::<Deserializable<WireMessage>>(&out).unwrap().0
+    }
+
+    #[test]
+    fn a_message_comes_out_as_it_went_in_with_the_brokers_stamps() {
+        let original = wire_message(Some(MessageId::String("m-1".to_owned())));
+        let submission = packed(&original, Some("unused"));
+        assert_eq!(submission.id.as_deref(), Some("m-1"));
+        let out = rendered(&stored(submission));
+        assert_eq!(out.properties, original.properties);
+        assert_eq!(out.application_properties, original.application_properties);
+        assert_eq!(format!("{:?}", out.body), format!("{:?}", original.body));
+        let annotations = format!("{:?}", out.message_annotations);
+        for name in ["x-opt-sequence-number", "x-opt-enqueued-time", "x-opt-locked-until"] {
+            assert!(annotations.contains(name), "{annotations}");
+        }
+        assert!(format!("{:?}", out.delivery_annotations).contains("x-opt-lock-token"));
+    }
+
+    #[test]
+    fn message_ids_of_every_type_become_text() {
+        let ids = [
+            (MessageId::Ulong(12), "12"),
+            (MessageId::Uuid([0x11; 16].into()), "11111111-1111-1111-1111-111111111111"),
+            (MessageId::Binary(Binary::from(vec![0xab, 1])), "ab01"),
+        ];
+        for (id, text) in ids {
+            assert_eq!(packed(&wire_message(Some(id)), None).id.as_deref(), Some(text));
+        }
+        assert_eq!(packed(&wire_message(None), None).id, None);
+    }
+
+    #[test]
+    fn an_assigned_id_leaves_the_other_properties_alone() {
+        let submission = packed(&wire_message(None), Some("given"));
+        assert_eq!(submission.id.as_deref(), Some("given"));
+        let properties = rendered(&stored(submission)).properties.unwrap();
+        assert_eq!(properties.message_id, Some(MessageId::String("given".to_owned())));
+        assert_eq!(properties.subject.as_deref(), Some("s"));
+    }
+
+    #[test]
+    fn amendments_replace_properties_of_the_same_name() {
+        let mut value = BytesMut::new();
+        encode::int(&mut value, 3);
+        let mut message = stored(packed(&wire_message(None), None));
+        message.amendments = Some(Arc::new(Amendments {
+            properties: vec![Property { name: "changed".to_owned(), value: value.freeze() }],
+            dead_letter: Some(DeadLetter {
+                reason: Some("why".into()),
+                description: None,
+                source: "orders".into(),
+            }),
+        }));
+        let properties = rendered(&message).application_properties.unwrap();
+        assert_eq!(properties.get("kept"), Some(&SimpleValue::Int(1)));
+        assert_eq!(properties.get("changed"), Some(&SimpleValue::Int(3)));
+        assert_eq!(properties.get(REASON_PROPERTY), Some(&SimpleValue::String("why".to_owned())));
+    }
+
+    #[test]
+    fn the_body_is_read_without_its_encoding() {
+        assert_eq!(body(&packed(&wire_message(None), None).content), "hello");
+    }
+
+    #[test]
+    fn sections_out_of_order_or_twice_are_refused() {
+        let body = [0x00, 0x53, 0x75, 0xa0, 1, b'x'];
+        let properties = [0x00, 0x53, 0x73, 0x45];
+        assert!(Sections::split(&[&body[..], &properties[..]].concat()).is_err());
+        assert!(Sections::split(&[&properties[..], &properties[..]].concat()).is_err());
+        assert!(Sections::split(&[0x00, 0x53, 0x99, 0x45]).is_err());
+        assert!(Sections::split(&[&properties[..], &body[..]].concat()).is_ok());
+    }
+}

@@ -1,0 +1,318 @@
+//! Starting, inspecting and stopping an emulator.
+
+use std::collections::HashSet;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Weak};
+
+use bytes::Bytes;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::amqp;
+use crate::broker::{Broker, Counts, Part, Queue};
+use crate::clock::{Clock, OnAdvance};
+use crate::codec;
+use crate::error::{StartError, UnknownEntity};
+use crate::events::Events;
+use crate::faults::Faults;
+use crate::options::QueueOptions;
+
+const MESSAGE_SIZE_MAX: usize = 256 * 1024;
+const EVENT_CAPACITY: usize = 16 * 1024;
+
+/// Configures an [`Emulator`].
+#[derive(Debug)]
+#[must_use = "nothing runs until `start` is awaited"]
+pub struct EmulatorBuilder {
+    queues: Vec<QueueOptions>,
+    clock: Clock,
+    port: u16,
+    message_size_max: usize,
+    event_capacity: usize,
+}
+
+impl EmulatorBuilder {
+    /// Adds a queue and its dead-letter queue.
+    pub fn queue(mut self, queue: QueueOptions) -> Self {
+        self.queues.push(queue);
+        self
+    }
+
+    /// The clock for locks and duplicate detection; the system's by default.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// The TCP port to listen on, on the loopback interface. By default 0: the system chooses one.
+    pub fn port(mut self, port: u16) -> Self {
+        self.port = port;
+        self
+    }
+
+    /// The largest message that is accepted, in bytes as encoded: 1 KiB to 100 MiB, by default
+    /// 256 KiB as in the standard tier of the cloud. A batch may have the larger of 1 MiB and this. Larger sends
+    /// are refused with `amqp:link:message-size-exceeded`.
+    pub fn message_size_max(mut self, bytes: usize) -> Self {
+        self.message_size_max = bytes;
+        self
+    }
+
+    /// How many events the log keeps, at least 1, by default 16,384. Totals count all.
+    pub fn event_capacity(mut self, events: usize) -> Self {
+        self.event_capacity = events;
+        self
+    }
+
+    /// Checks the options, opens the port and starts to serve on the current tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// If an option is outside its range or the port cannot be opened; nothing is left running.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime with I/O and time enabled.
+    pub async fn start(self) -> Result<Emulator, StartError> {
+        self.check()?;
+        let listener = listen(self.port).await?;
+        let address = listener
+            .local_addr()
+            .map_err(|source| StartError::Listen { port: self.port, source })?;
+        let events = Events::new(self.clock.clone(), self.event_capacity);
+        let broker = Arc::new(Broker::new(self.queues, self.clock.clone(), events));
+        let weak: Weak<Broker> = Arc::downgrade(&broker);
+        let needs_timer = !self.clock.listen(weak as Weak<dyn OnAdvance>);
+
+        let (stop, stopped) = watch::channel(());
+        let service = amqp::Service::new(Arc::clone(&broker), self.message_size_max);
+        let mut server = JoinSet::new();
+        server.spawn(serve(listener, service, needs_timer, stopped));
+        Ok(Emulator { broker, address, stop, server })
+    }
+
+    fn check(&self) -> Result<(), StartError> {
+        let mut names = HashSet::new();
+        for queue in &self.queues {
+            let name = queue.name().to_owned();
+            queue
+                .check()
+                .map_err(|problem| StartError::InvalidQueue { queue: name.clone(), problem })?;
+            if !names.insert(name.to_lowercase()) {
+                return Err(StartError::DuplicateQueue { queue: name });
+            }
+        }
+        if !(1024..=100 * 1024 * 1024).contains(&self.message_size_max) {
+            let problem = format!(
+                "`message_size_max` must be 1 KiB to 100 MiB, found {} bytes",
+                self.message_size_max
+            );
+            return Err(StartError::InvalidOption { problem });
+        }
+        if self.event_capacity == 0 {
+            return Err(StartError::InvalidOption {
+                problem: "`event_capacity` must be at least 1, found 0".to_owned(),
+            });
+        }
+        Ok(())
+    }
+}
+
+async fn listen(port: u16) -> Result<TcpListener, StartError> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.map_err(|source| match source.kind() {
+        io::ErrorKind::AddrInUse => StartError::PortInUse { port },
+        _ => StartError::Listen { port, source },
+    })
+}
+
+/// Serves until the emulator is shut down, and then ends what it started.
+async fn serve(
+    listener: TcpListener,
+    service: amqp::Service,
+    needs_timer: bool,
+    mut stopped: watch::Receiver<()>,
+) {
+    let broker = service.broker();
+    let mut connections = JoinSet::new();
+    tokio::select! {
+        () = amqp::accept(&listener, &service, &mut connections) => {}
+        () = expire_locks(&broker), if needs_timer => {}
+        _ = stopped.changed() => {}
+    }
+    drop(listener);
+    connections.shutdown().await;
+}
+
+/// Sleeps from one lock's end to the next.
+async fn expire_locks(broker: &Broker) {
+    loop {
+        let next = broker.sweep();
+        let now = broker.context.clock.now();
+        let sleep = next.map(|deadline| tokio::time::sleep(deadline.since(now)));
+        tokio::select! {
+            () = broker.context.alarm.changed() => {}
+            () = async { match sleep { Some(sleep) => sleep.await, None => std::future::pending().await } } => {}
+        }
+    }
+}
+
+/// An Azure Service Bus broker in this process, for tests, examples and demos.
+///
+/// It speaks AMQP 1.0 over TCP on the loopback interface, without TLS, and accepts any credential.
+/// Everything is in memory: when it ends, by [`shutdown`](Self::shutdown), drop or a crash of the
+/// process, all messages, locks and events are gone and its connections are cut.
+#[derive(Debug)]
+#[must_use = "the emulator stops when it is dropped"]
+pub struct Emulator {
+    broker: Arc<Broker>,
+    address: SocketAddr,
+    stop: watch::Sender<()>,
+    /// Holds one task; dropping it ends the task and all that it started.
+    server: JoinSet<()>,
+}
+
+impl Emulator {
+    /// Starts to configure an emulator, without queues.
+    pub fn builder() -> EmulatorBuilder {
+        EmulatorBuilder {
+            queues: Vec::new(),
+            clock: Clock::system(),
+            port: 0,
+            message_size_max: MESSAGE_SIZE_MAX,
+            event_capacity: EVENT_CAPACITY,
+        }
+    }
+
+    /// The connection string that the clients of this emulator use. The key is a constant that is
+    /// not checked.
+    #[must_use]
+    pub fn connection_string(&self) -> String {
+        format!(
+            "Endpoint=sb://localhost:{};SharedAccessKeyName=RootManageSharedAccessKey;\
+             SharedAccessKey=SAS_KEY_VALUE;UseDevelopmentEmulator=true;",
+            self.port()
+        )
+    }
+
+    /// The TCP port that it listens on.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.address.port()
+    }
+
+    /// How many messages a queue holds at this moment.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such queue.
+    pub fn counts(&self, queue: &str) -> Result<Counts, UnknownEntity> {
+        Ok(self.queue(queue)?.counts())
+    }
+
+    /// The messages of a queue, locked ones too, in order of sequence number.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such queue.
+    pub fn peek(&self, queue: &str) -> Result<Vec<MessageSnapshot>, UnknownEntity> {
+        Ok(snapshots(self.queue(queue)?, Part::Main))
+    }
+
+    /// The messages of a queue's dead-letter queue, locked ones too, in order of sequence number.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such queue.
+    pub fn dead_letters(&self, queue: &str) -> Result<Vec<MessageSnapshot>, UnknownEntity> {
+        Ok(snapshots(self.queue(queue)?, Part::DeadLetter))
+    }
+
+    /// The rules that make things go wrong.
+    #[must_use]
+    pub fn faults(&self) -> Faults {
+        self.broker.context.faults.clone()
+    }
+
+    /// What has happened.
+    #[must_use]
+    pub fn events(&self) -> Events {
+        self.broker.context.events.clone()
+    }
+
+    /// Removes all messages of a queue and of its dead-letter queue.
+    ///
+    /// Deliveries that receivers hold lose their locks. Connections stay, and so do the message ids
+    /// remembered for duplicate detection.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such queue.
+    pub fn purge(&self, queue: &str) -> Result<(), UnknownEntity> {
+        self.queue(queue)?.purge();
+        Ok(())
+    }
+
+    /// Goes back to the start: [purges](Self::purge) every queue and forgets the message ids of
+    /// duplicate detection, the fault rules, the events and their totals.
+    ///
+    /// Connections stay. Sequence numbers of messages and events go on counting.
+    pub fn reset(&self) {
+        self.broker.reset();
+    }
+
+    /// Cuts all connections and stops listening. When it returns, the port is free.
+    pub async fn shutdown(self) {
+        let Self { stop, mut server, .. } = self;
+        drop(stop);
+        // It fails only if the runtime ended it first, which is what we wait for.
+        let _ended = server.join_next().await;
+    }
+
+    fn queue(&self, name: &str) -> Result<Arc<Queue>, UnknownEntity> {
+        let node = self.broker.node(name).filter(|node| node.part == Part::Main);
+        node.map(|node| node.queue).ok_or_else(|| UnknownEntity { name: name.to_owned() })
+    }
+}
+
+/// A copy of what is known of a message at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MessageSnapshot {
+    /// The message id as text, if the sender gave one.
+    pub message_id: Option<String>,
+    /// Given by the queue, counted from 1.
+    pub sequence_number: i64,
+    /// How many deliveries have failed: 0 for a message that was delivered at most once.
+    pub delivery_count: u32,
+    /// Whether a receiver holds it.
+    pub locked: bool,
+    /// Why it was dead-lettered, if it was and a reason was given.
+    pub dead_letter_reason: Option<String>,
+    /// More on why it was dead-lettered, if that was given.
+    pub dead_letter_description: Option<String>,
+    /// The bytes of the body. For a body that is neither binary nor a string, its AMQP encoding.
+    pub body: Bytes,
+}
+
+fn snapshots(queue: Arc<Queue>, part: Part) -> Vec<MessageSnapshot> {
+    let text = |text: &Option<Arc<str>>| text.as_deref().map(str::to_owned);
+    let messages = queue.peek(part, 0, usize::MAX);
+    messages
+        .into_iter()
+        .map(|(message, locked)| MessageSnapshot {
+            message_id: text(&message.id),
+            sequence_number: message.sequence_number,
+            delivery_count: message.delivery_count,
+            locked,
+            dead_letter_reason: message
+                .dead_letter()
+                .and_then(|dead_letter| text(&dead_letter.reason)),
+            dead_letter_description: message
+                .dead_letter()
+                .and_then(|dead_letter| text(&dead_letter.description)),
+            body: codec::message::body(&message.content),
+        })
+        .collect()
+}

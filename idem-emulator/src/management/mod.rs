@@ -1,0 +1,117 @@
+//! Request-response nodes: a request message in, a response message out.
+
+mod cbs;
+mod entity;
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use crate::broker::Node;
+use crate::codec::message::Sections;
+use crate::codec::{Raw, encode};
+
+/// A node that answers requests.
+#[derive(Debug, Clone)]
+pub(crate) enum RequestNode {
+    /// `$cbs`, which takes tokens.
+    Cbs,
+    /// `entity/$management`.
+    Entity(Node),
+}
+
+/// What a node made of a request.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Response(Bytes),
+    /// A fault lost the request: it must not be answered.
+    Lost,
+    /// A fault lost the request and wants the connection cut.
+    CutConnection,
+}
+
+/// The outcome of an operation, before it is put into a message.
+#[derive(Debug)]
+struct Reply {
+    status: i32,
+    description: String,
+    condition: Option<&'static str>,
+    /// The encoded body value.
+    body: BytesMut,
+}
+
+impl Reply {
+    fn ok(write_body: impl FnOnce(&mut BytesMut)) -> Self {
+        let mut body = BytesMut::new();
+        write_body(&mut body);
+        Self { status: 200, description: "OK".to_owned(), condition: None, body }
+    }
+
+    fn empty(status: i32, description: impl Into<String>) -> Self {
+        let mut body = BytesMut::new();
+        encode::null(&mut body);
+        Self { status, description: description.into(), condition: None, body }
+    }
+
+    fn error(status: i32, condition: &'static str, description: impl Into<String>) -> Self {
+        Self { condition: Some(condition), ..Self::empty(status, description) }
+    }
+}
+
+impl RequestNode {
+    /// Two links are a pair only if they name the same node.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Cbs, Self::Cbs) => true,
+            (Self::Entity(one), Self::Entity(other)) => one.name() == other.name(),
+            (Self::Cbs, Self::Entity(_)) | (Self::Entity(_), Self::Cbs) => false,
+        }
+    }
+
+    pub(crate) fn answer(&self, request: &Sections<'_>) -> Answer {
+        match self {
+            Self::Cbs => Answer::Response(response(request, &cbs::reply(request))),
+            Self::Entity(node) => match entity::reply(node, request) {
+                entity::Verdict::Reply(reply) => Answer::Response(response(request, &reply)),
+                entity::Verdict::Lost => Answer::Lost,
+                entity::Verdict::CutConnection => Answer::CutConnection,
+            },
+        }
+    }
+}
+
+/// Clients disagree on how the status is spelt, so both spellings are there.
+fn response(request: &Sections<'_>, reply: &Reply) -> Bytes {
+    let mut out = BytesMut::new();
+    encode::descriptor(&mut out, 0x73);
+    encode::list(&mut out, 6, |out| {
+        encode::null(out);
+        encode::null(out);
+        encode::optional(out, request.reply_to(), encode::string);
+        encode::null(out);
+        encode::null(out);
+        // The request's message id with its own type: clients compare both.
+        encode::optional(out, request.message_id(), |out, id: Raw<'_>| out.put_slice(id.bytes()));
+    });
+    encode::descriptor(&mut out, 0x74);
+    encode::map(&mut out, 4 + u32::from(reply.condition.is_some()), |out| {
+        for name in ["statusCode", "status-code"] {
+            encode::string(out, name);
+            encode::int(out, reply.status);
+        }
+        for name in ["statusDescription", "status-description"] {
+            encode::string(out, name);
+            encode::string(out, &reply.description);
+        }
+        if let Some(condition) = reply.condition {
+            encode::string(out, "errorCondition");
+            encode::symbol(out, condition);
+        }
+    });
+    encode::descriptor(&mut out, 0x77);
+    out.put_slice(&reply.body);
+    out.freeze()
+}
+
+/// The operation that a request asks for.
+fn operation<'a>(request: &Sections<'a>) -> &'a str {
+    request.application_property("operation").and_then(|value| value.as_text()).unwrap_or_default()
+}

@@ -1,0 +1,11 @@
+//! The emulator over the wire, driven by the client that idem uses and by hand-made frames.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+mod faults;
+mod locks;
+mod protocol;
+mod queues;
+mod speed;

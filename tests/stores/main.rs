@@ -1,0 +1,9 @@
+//! The one path on every store: one test body, the engines as parameters.
+//!
+//! Each test counts effects and claims, so that "nothing lost, nothing twice" is checked in the
+//! database and not only in what `execute` says.
+
+mod bodies;
+mod doubt;
+mod engines;
+mod start;
