@@ -92,9 +92,8 @@ impl Written<'_> {
             input.parse::<Token![=]>()?;
             Ok((input.parse()?, input.parse::<TokenStream>()?))
         };
-        let (value, rest) = value_and_rest
-            .parse2(tokens(self.value))
-            .map_err(|_| self.malformed(form))?;
+        let (value, rest) =
+            value_and_rest.parse2(tokens(self.value)).map_err(|_| self.malformed(form))?;
         match rest.into_iter().next() {
             None => Ok(value),
             Some(next) => Err(errors::comma_expected(next)),
@@ -103,10 +102,7 @@ impl Written<'_> {
 
     fn malformed(&self, form: &str) -> Error {
         let name = TokenTree::from(self.name.clone());
-        let whole: TokenStream = [name]
-            .into_iter()
-            .chain(self.value.iter().cloned())
-            .collect();
+        let whole: TokenStream = [name].into_iter().chain(self.value.iter().cloned()).collect();
         errors::malformed_argument(whole, self.name, form)
     }
 }

@@ -39,10 +39,7 @@ pub(crate) fn check(
 }
 
 fn absolute(path: &Path, errors: &mut Errors) {
-    let root = path
-        .segments
-        .first()
-        .map(|segment| segment.ident.to_string());
+    let root = path.segments.first().map(|segment| segment.ident.to_string());
     if path.leading_colon.is_none() && !matches!(root.as_deref(), Some("crate" | "$crate")) {
         errors.push(errors::crate_path_relative(path));
     }
@@ -122,14 +119,9 @@ fn parameters(
     errors: &mut Errors,
 ) -> Option<Parameters> {
     let list = function.signature.paren_token.span.join();
-    let mut types = function
-        .parameters()
-        .map(|parameter| peeled(&parameter.ty))
-        .peekable();
+    let mut types = function.parameters().map(|parameter| peeled(&parameter.ty)).peekable();
 
-    let transaction = types
-        .next_if(|first| referent_mut(first).is_some())
-        .and_then(referent_mut);
+    let transaction = types.next_if(|first| referent_mut(first).is_some()).and_then(referent_mut);
     if let (None, Some((level @ (Level::One | Level::Two), _))) = (transaction, level) {
         errors.push(errors::transaction_missing(list, &function.name(), level));
     }

@@ -122,10 +122,7 @@ pub(crate) fn not_async(function: impl ToTokens, handler: &str) -> Error {
 }
 
 pub(crate) fn qualified(qualifier: impl ToTokens, handler: &str, word: &str) -> Error {
-    Error::new_spanned(
-        qualifier,
-        format!("handler `{handler}` must not be `{word}`"),
-    )
+    Error::new_spanned(qualifier, format!("handler `{handler}` must not be `{word}`"))
 }
 
 pub(crate) fn generic(generics: impl ToTokens, handler: &str) -> Error {

@@ -8,7 +8,7 @@ use syn::{Path, Type, parse_quote};
 use crate::args::Args;
 use crate::check::check;
 use crate::errors::Errors;
-use crate::item::HandlerFn;
+use crate::item::{HandlerFn, NotRead};
 use crate::model::{Handler, Identity, Marker, Parameters};
 
 /// The whole attribute: the function as written, then what is generated beside it.
@@ -18,32 +18,18 @@ use crate::model::{Handler, Identity, Marker, Parameters};
 pub(crate) fn idempotent(arguments: TokenStream, item: TokenStream) -> TokenStream {
     let mut errors = Errors::default();
     let args = Args::parse(arguments, &mut errors);
-    let function = match HandlerFn::parse(item.clone()) {
-        Ok(function) => function,
-        Err(error) => {
-            error.into_iter().for_each(|error| errors.push(error));
-            let errors = errors.into_tokens();
-            return quote! { #item #errors };
-        }
-    };
-    let runtime = args
-        .runtime
-        .given()
-        .cloned()
-        .unwrap_or_else(|| parse_quote!(::idem_runtime));
-    let is_method = function.method_token().is_some();
-    let marker = function.marker();
-    let generated = match check(args, &function, errors) {
-        Ok(handler) => {
-            let implementation = implementation(&handler, &marker, &runtime);
-            let marker = definition(&marker);
-            quote! { #implementation #marker }
-        }
-        Err(errors) if is_method => errors.into_tokens(),
-        Err(errors) => {
-            let (errors, stub) = (errors.into_tokens(), stub(&marker, &runtime));
-            let marker = definition(&marker);
-            quote! { #errors #stub #marker }
+    let runtime = args.runtime.given().cloned().unwrap_or_else(|| parse_quote!(::idem_runtime));
+    let generated = match HandlerFn::parse(item.clone()) {
+        Ok(function) => match check(args, &function, errors) {
+            Ok(handler) => accepted(&handler, &function.marker(), &runtime),
+            // Inside an `impl` there is no place for a marker.
+            Err(errors) if function.method_token().is_some() => errors.into_tokens(),
+            Err(errors) => refused(errors, Some(function.marker()), &runtime),
+        },
+        Err(NotRead::HalfTyped(marker)) => refused(errors, marker, &runtime),
+        Err(NotRead::Other(error)) => {
+            errors.push(error);
+            errors.into_tokens()
         }
     };
     // A handler is `async` because we say so, whether or not it awaits.
@@ -54,13 +40,22 @@ pub(crate) fn idempotent(arguments: TokenStream, item: TokenStream) -> TokenStre
     }
 }
 
+/// The marker comes last: an editor takes the name for the function's, which it first meets.
+fn accepted(handler: &Handler, marker: &Marker, runtime: &Path) -> TokenStream {
+    let (implementation, definition) =
+        (implementation(handler, marker, runtime), definition(marker));
+    quote! { #implementation #definition }
+}
+
+fn refused(errors: Errors, marker: Option<Marker>, runtime: &Path) -> TokenStream {
+    let errors = errors.into_tokens();
+    let stub = marker.as_ref().map(|marker| stub(marker, runtime));
+    let definition = marker.as_ref().map(definition);
+    quote! { #errors #stub #definition }
+}
+
 fn definition(marker: &Marker) -> TokenStream {
-    let Marker {
-        name,
-        visibility,
-        cfgs,
-        function,
-    } = marker;
+    let Marker { name, visibility, cfgs, function } = marker;
     let doc = format!("The handler `{function}`, to register with a consumer.");
     quote! {
         #cfgs
@@ -72,11 +67,7 @@ fn definition(marker: &Marker) -> TokenStream {
 
 /// What the runtime calls. Everything that is not the user's is generic code there.
 fn implementation(handler: &Handler, marker: &Marker, runtime: &Path) -> TokenStream {
-    let Parameters {
-        transaction,
-        message,
-        extractors,
-    } = &handler.parameters;
+    let Parameters { transaction, message, extractors } = &handler.parameters;
     let (generics, store, work, condition) = match transaction {
         Some(transaction) => (
             None,
@@ -112,18 +103,21 @@ fn implementation(handler: &Handler, marker: &Marker, runtime: &Path) -> TokenSt
 }
 
 /// Without this bound a type that is no transaction would be reported once for each item of the
-/// implementation. Its tokens have the type's own spans, so that the caret covers the type.
+/// implementation. It takes the type's own span, so that the caret covers the type; only `$crate`
+/// means what its own span says.
 fn condition(transaction: &Type, runtime: &Path) -> TokenStream {
     let [_, last] = ends(transaction);
-    let mut bound = quote! { : #runtime::__private::Transaction };
-    bound = bound
+    let bound = quote! { #runtime::__private::Transaction };
+    let bound: TokenStream = bound
         .into_iter()
         .map(|mut token| {
-            token.set_span(last);
+            if token.to_string() != "$crate" {
+                token.set_span(last);
+            }
             token
         })
         .collect();
-    quote! { where #transaction #bound }
+    quote! { where #transaction: #bound }
 }
 
 fn spec(handler: &Handler, name: &str, runtime: &Path) -> TokenStream {
@@ -153,10 +147,7 @@ fn key(identity: &Identity, runtime: &Path) -> Option<TokenStream> {
     };
     let (message, key) = (local("message"), local("key"));
     let parts = fields.iter().map(|field| {
-        let span = field
-            .members
-            .first()
-            .map_or_else(Span::call_site, Spanned::span);
+        let span = field.members.first().map_or_else(Span::call_site, Spanned::span);
         let members = &field.members;
         located_at(span, quote! { #key.part(&#message #(.#members)*); })
     });
@@ -182,11 +173,7 @@ fn require(extractors: &[Type], runtime: &Path) -> Option<TokenStream> {
 /// The function keeps its body: moved into an `async` block it would lose the inference of its
 /// return type.
 fn call(handler: &Handler, runtime: &Path) -> TokenStream {
-    let Parameters {
-        transaction,
-        extractors,
-        ..
-    } = &handler.parameters;
+    let Parameters { transaction, extractors, .. } = &handler.parameters;
     let (work, message, context) = (local("work"), local("message"), local("context"));
     let transaction = transaction.as_ref().map(|_| quote! { #work, });
     let function = &handler.function;
@@ -248,10 +235,7 @@ fn local(name: &str) -> Ident {
 
 /// The spans of the first and the last token: between them, a caret covers all of them.
 fn ends(tokens: &impl ToTokens) -> [Span; 2] {
-    let mut spans = tokens
-        .to_token_stream()
-        .into_iter()
-        .map(|token| token.span());
+    let mut spans = tokens.to_token_stream().into_iter().map(|token| token.span());
     let first = spans.next().unwrap_or_else(Span::call_site);
     [first, spans.last().unwrap_or(first)]
 }

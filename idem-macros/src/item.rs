@@ -9,6 +9,14 @@ use syn::{Attribute, Error, FnArg, PatType, Signature, Visibility};
 use crate::errors;
 use crate::model::Marker;
 
+/// Why an item cannot be a handler.
+pub(crate) enum NotRead {
+    /// It is no function.
+    Other(Error),
+    /// A function with a half-typed signature. rustc reports it, so that we need not.
+    HalfTyped(Option<Marker>),
+}
+
 /// A function with the attribute on it.
 pub(crate) struct HandlerFn {
     cfgs: TokenStream,
@@ -18,30 +26,26 @@ pub(crate) struct HandlerFn {
 
 impl HandlerFn {
     /// Reads an item. Its body may be half-typed: it is not looked at.
-    ///
-    /// A function whose signature cannot be read has no error here: rustc will say the same.
-    pub(crate) fn parse(item: TokenStream) -> Result<Self, Option<Error>> {
+    pub(crate) fn parse(item: TokenStream) -> Result<Self, NotRead> {
         let head = |input: ParseStream<'_>| {
             let attributes = input.call(Attribute::parse_outer)?;
-            Ok((
-                attributes,
-                input.parse::<Visibility>()?,
-                input.parse::<TokenStream>()?,
-            ))
+            Ok((attributes, input.parse::<Visibility>()?, input.parse::<TokenStream>()?))
         };
         let signature_and_body = |input: ParseStream<'_>| {
             let signature = input.parse::<Signature>()?;
             input.parse::<TokenStream>()?;
             Ok(signature)
         };
-        let (attributes, visibility, rest) = head.parse2(item).map_err(Some)?;
+        let (attributes, visibility, rest) = head.parse2(item).map_err(NotRead::Other)?;
+        let cfgs = cfgs(&attributes);
         match signature_and_body.parse2(rest.clone()) {
-            Ok(signature) => Ok(Self {
-                cfgs: cfgs(&attributes),
-                visibility,
-                signature,
+            Ok(signature) => Ok(Self { cfgs, visibility, signature }),
+            Err(_) => Err(match other_item(rest.clone()) {
+                Some(error) => NotRead::Other(error),
+                None => NotRead::HalfTyped(
+                    name_after_fn(rest).map(|name| marker(&name, visibility, cfgs)),
+                ),
             }),
-            Err(_) => Err(other_item(rest)),
         }
     }
 
@@ -52,13 +56,10 @@ impl HandlerFn {
 
     /// The parameters without a receiver.
     pub(crate) fn parameters(&self) -> impl Iterator<Item = &PatType> {
-        self.signature
-            .inputs
-            .iter()
-            .filter_map(|parameter| match parameter {
-                FnArg::Receiver(_) => None,
-                FnArg::Typed(parameter) => Some(parameter),
-            })
+        self.signature.inputs.iter().filter_map(|parameter| match parameter {
+            FnArg::Receiver(_) => None,
+            FnArg::Typed(parameter) => Some(parameter),
+        })
     }
 
     /// The `self` or `Self` that only a method can have.
@@ -71,18 +72,22 @@ impl HandlerFn {
 
     /// The first `impl Trait` among the parameters: a generic parameter without a name.
     pub(crate) fn anonymous_generic(&self) -> Option<TokenTree> {
-        self.parameters()
-            .find_map(|parameter| find_ident(parameter.ty.to_token_stream(), "impl"))
+        self.parameters().find_map(|parameter| find_ident(parameter.ty.to_token_stream(), "impl"))
     }
 
     pub(crate) fn marker(&self) -> Marker {
-        let at_the_function = Span::call_site().located_at(self.signature.ident.span());
-        Marker {
-            name: Ident::new(&marker_name(&self.name()), at_the_function),
-            visibility: self.visibility.clone(),
-            cfgs: self.cfgs.clone(),
-            function: self.name(),
-        }
+        marker(&self.signature.ident, self.visibility.clone(), self.cfgs.clone())
+    }
+}
+
+fn marker(function: &Ident, visibility: Visibility, cfgs: TokenStream) -> Marker {
+    let function_name = function.unraw().to_string();
+    let at_the_function = Span::call_site().located_at(function.span());
+    Marker {
+        name: Ident::new(&marker_name(&function_name), at_the_function),
+        visibility,
+        cfgs,
+        function: function_name,
     }
 }
 
@@ -100,19 +105,12 @@ fn marker_name(function: &str) -> String {
 
 fn capitalized(word: &str) -> String {
     let mut chars = word.chars();
-    chars
-        .next()
-        .into_iter()
-        .flat_map(char::to_uppercase)
-        .chain(chars)
-        .collect()
+    chars.next().into_iter().flat_map(char::to_uppercase).chain(chars).collect()
 }
 
 /// The function's `#[cfg]`s, which what is generated beside it must share.
 fn cfgs(attributes: &[Attribute]) -> TokenStream {
-    let cfgs = attributes
-        .iter()
-        .filter(|attribute| attribute.path().is_ident("cfg"));
+    let cfgs = attributes.iter().filter(|attribute| attribute.path().is_ident("cfg"));
     cfgs.map(ToTokens::to_token_stream).collect()
 }
 
@@ -132,6 +130,14 @@ fn other_item(item: TokenStream) -> Option<Error> {
         }
     }
     other(tokens.first()?, "another item")
+}
+
+fn name_after_fn(item: TokenStream) -> Option<Ident> {
+    let mut tokens = item.into_iter().skip_while(|token| token.to_string() != "fn");
+    match tokens.nth(1) {
+        Some(TokenTree::Ident(name)) => Some(name),
+        _ => None,
+    }
 }
 
 fn find_ident(tokens: TokenStream, word: &str) -> Option<TokenTree> {

@@ -26,10 +26,7 @@ pub(crate) fn from_text(text: &LitStr) -> Result<Vec<KeyField>> {
 pub(crate) fn from_paths(paths: &Group) -> Result<Vec<KeyField>> {
     let trees: Vec<TokenTree> = paths.stream().into_iter().collect();
     let fields = split_at_commas(&trees).map(|field| Written {
-        pieces: field
-            .iter()
-            .map(|token| (token.to_string(), token.span()))
-            .collect(),
+        pieces: field.iter().map(|token| (token.to_string(), token.span())).collect(),
         at: tokens(field),
     });
     read(fields, paths.span())
@@ -49,10 +46,7 @@ fn read(written: impl Iterator<Item = Written>, span: Span) -> Result<Vec<KeyFie
     for written in written {
         match field(&written) {
             Ok(field) if !fields.iter().any(|other| other.name == field.name) => fields.push(field),
-            Ok(field) => combine(
-                &mut errors,
-                errors::key_field_twice(written.at, &field.name),
-            ),
+            Ok(field) => combine(&mut errors, errors::key_field_twice(written.at, &field.name)),
             Err(error) => combine(&mut errors, error),
         }
     }
@@ -74,15 +68,9 @@ fn field(written: &Written) -> Result<KeyField> {
     let segments = segments(&written.pieces);
     let names: Vec<&str> = segments.iter().map(|(text, _)| text.as_str()).collect();
     let name = names.join(".");
-    let members = segments
-        .iter()
-        .map(|(text, span)| member(text, *span))
-        .collect();
+    let members = segments.iter().map(|(text, span)| member(text, *span)).collect();
     match members {
-        Some(members) => Ok(KeyField {
-            name: name.replace("r#", ""),
-            members,
-        }),
+        Some(members) => Ok(KeyField { name: name.replace("r#", ""), members }),
         None => Err(errors::key_field_not_a_path(&written.at, &name)),
     }
 }
@@ -118,20 +106,14 @@ fn member(text: &str, span: Span) -> Option<Member> {
         return None;
     }
     let raw = name != text || syn::parse_str::<Ident>(name).is_err();
-    let ident = if raw {
-        Ident::new_raw(name, span)
-    } else {
-        Ident::new(name, span)
-    };
+    let ident = if raw { Ident::new_raw(name, span) } else { Ident::new(name, span) };
     Some(Member::Named(ident))
 }
 
 /// Whether the text is an identifier or a keyword that can be written as a raw one.
 fn can_name_a_field(text: &str) -> bool {
     let mut chars = text.chars();
-    let starts = chars
-        .next()
-        .is_some_and(|c| c == '_' || unicode_ident::is_xid_start(c));
+    let starts = chars.next().is_some_and(|c| c == '_' || unicode_ident::is_xid_start(c));
     starts
         && chars.all(unicode_ident::is_xid_continue)
         && !matches!(text, "_" | "self" | "Self" | "super" | "crate")

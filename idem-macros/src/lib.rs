@@ -5,12 +5,7 @@
 
 #![cfg_attr(
     not(test),
-    deny(
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::panic,
-        clippy::indexing_slicing
-    )
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
 )]
 
 mod args;
@@ -23,10 +18,7 @@ mod model;
 #[cfg(test)]
 mod tests;
 
-#[expect(
-    missing_docs,
-    reason = "documented where idem-runtime re-exports it: examples run there"
-)]
+#[expect(missing_docs, reason = "documented where idem-runtime re-exports it: examples run there")]
 #[proc_macro_attribute]
 pub fn idempotent(
     arguments: proc_macro::TokenStream,

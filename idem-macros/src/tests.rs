@@ -13,10 +13,7 @@ fn assert_expands(name: &str, arguments: TokenStream, item: TokenStream) {
         std::fs::write(&path, &expanded).expect("the recording can be written");
     }
     let recorded = std::fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(
-        expanded, recorded,
-        "{path} differs; record it anew with IDEM_RECORD=1"
-    );
+    assert_eq!(expanded, recorded, "{path} differs; record it anew with IDEM_RECORD=1");
 }
 
 fn formatted(tokens: &TokenStream) -> String {
@@ -42,11 +39,8 @@ fn place_order() -> TokenStream {
 
 #[test]
 fn level_two() {
-    let arguments = quote!(
-        level = 2,
-        key = "customer_id, address.postcode",
-        scope = "orders.place"
-    );
+    let arguments =
+        quote!(level = 2, key = "customer_id, address.postcode", scope = "orders.place");
     assert_expands("level_two", arguments, place_order());
 }
 
@@ -85,45 +79,26 @@ fn a_refused_handler_keeps_its_function_and_gets_a_stub() {
 fn an_expansion_is_short() {
     let function = formatted(&place_order()).lines().count();
     let arguments = quote!(key = "customer_id, external_ref");
-    let expansion = formatted(&idempotent(arguments, place_order()))
-        .lines()
-        .count();
-    assert!(
-        expansion - function < 60,
-        "{} lines are generated",
-        expansion - function
-    );
+    let expansion = formatted(&idempotent(arguments, place_order())).lines().count();
+    assert!(expansion - function < 60, "{} lines are generated", expansion - function);
 }
 
 #[test]
 fn another_crate_path_replaces_the_default_everywhere() {
-    for level in [
-        quote!(level = 0),
-        quote!(level = 1),
-        quote!(key(customer_id)),
-        quote!(level = 3),
-    ] {
+    for level in [quote!(level = 0), quote!(level = 1), quote!(key(customer_id)), quote!(level = 3)]
+    {
         let expanded = idempotent(quote!(#level, crate = crate::bus::idem), place_order());
         let expanded = expanded.to_string();
         assert!(!expanded.contains("idem_runtime"), "{expanded}");
-        assert!(
-            expanded.contains("crate :: bus :: idem :: __private"),
-            "{expanded}"
-        );
+        assert!(expanded.contains("crate :: bus :: idem :: __private"), "{expanded}");
     }
 }
 
 #[test]
 fn both_forms_of_a_key_name_the_same_fields() {
     let forms = [
-        (
-            quote!(key = "customer_id, address.postcode"),
-            quote!(key(customer_id, address.postcode)),
-        ),
-        (
-            quote!(key = " type , lines.0.1, "),
-            quote!(key(r#type, lines.0.1,)),
-        ),
+        (quote!(key = "customer_id, address.postcode"), quote!(key(customer_id, address.postcode))),
+        (quote!(key = " type , lines.0.1, "), quote!(key(r#type, lines.0.1,))),
         (quote!(key = "0, 1.0"), quote!(key(0, 1.0))),
         (quote!(key = "größe"), quote!(key(größe))),
     ];
@@ -136,20 +111,8 @@ fn both_forms_of_a_key_name_the_same_fields() {
 
 #[test]
 fn fields_that_are_no_paths_are_refused_each_by_name() {
-    let fields = [
-        "customer.0?",
-        "a b",
-        "a..b",
-        ".a",
-        "a.",
-        "self.a",
-        "_",
-        "-1",
-        "01",
-        "'",
-        "\"",
-        "a()",
-    ];
+    let fields =
+        ["customer.0?", "a b", "a..b", ".a", "a.", "self.a", "_", "-1", "01", "'", "\"", "a()"];
     for field in fields {
         let key = format!("customer_id, {field}");
         let expanded = idempotent(quote!(key = #key), place_order()).to_string();
@@ -160,11 +123,7 @@ fn fields_that_are_no_paths_are_refused_each_by_name() {
         );
     }
     let expanded = idempotent(quote!(key(a b, c + d)), place_order()).to_string();
-    assert_eq!(
-        expanded.matches("is not a field path").count(),
-        2,
-        "{expanded}"
-    );
+    assert_eq!(expanded.matches("is not a field path").count(), 2, "{expanded}");
 }
 
 /// The function as an editor needs it while its body is being typed.
@@ -174,11 +133,7 @@ fn a_half_typed_body_expands_like_a_whole_one() {
         quote!(async fn book(tx: &mut Tx<Postgres>, shipment: Shipment) -> Result<(), Failure>);
     let arguments = quote!(key = "customer_id");
     let whole = idempotent(arguments.clone(), quote!(#signature { Ok(()) })).to_string();
-    for body in [
-        quote!({ let x = }),
-        quote!({ shipment. }),
-        quote!({ match }),
-    ] {
+    for body in [quote!({ let x = }), quote!({ shipment. }), quote!({ match })] {
         let half = idempotent(arguments.clone(), quote!(#signature #body)).to_string();
         assert_eq!(half.replace(&body.to_string(), "{ Ok (()) }"), whole);
     }
@@ -202,36 +157,20 @@ fn what_cannot_be_parsed_is_emitted_once_as_it_was() {
             1,
         ),
         // rustc reports these itself.
-        (
-            quote!(async fn book(tx: &mut Tx<Postgres>,, shipment) {}),
-            0,
-        ),
-        (
-            quote!(pub async fn book(tx: &mut Tx<Postgres>, shipment: ) {}),
-            0,
-        ),
+        (quote!(async fn book(tx: &mut Tx<Postgres>,, shipment) {}), 0),
+        (quote!(pub async fn book(tx: &mut Tx<Postgres>, shipment: ) {}), 0),
     ];
     for (item, errors) in cases {
         let expanded = idempotent(quote!(), item.clone()).to_string();
         assert_eq!(expanded.matches(&item.to_string()).count(), 1, "{expanded}");
-        assert_eq!(
-            expanded.matches("compile_error").count(),
-            errors,
-            "{expanded}"
-        );
+        assert_eq!(expanded.matches("compile_error").count(), errors, "{expanded}");
     }
 }
 
 #[test]
 fn every_mistake_is_reported_at_once() {
-    let arguments = quote!(
-        level = 3,
-        key = "a?, b, b",
-        scop = "x",
-        scope = "",
-        level = 1,
-        crate = idem
-    );
+    let arguments =
+        quote!(level = 3, key = "a?, b, b", scop = "x", scope = "", level = 1, crate = idem);
     let item = quote!(unsafe fn book<T>(#[cfg(x)] shipment: &Shipment));
     let expanded = idempotent(arguments, item).to_string();
     let expected = [
@@ -252,9 +191,5 @@ fn every_mistake_is_reported_at_once() {
     for text in expected {
         assert_eq!(expanded.matches(text).count(), 1, "{text} in {expanded}");
     }
-    assert_eq!(
-        expanded.matches("compile_error").count(),
-        expected.len(),
-        "{expanded}"
-    );
+    assert_eq!(expanded.matches("compile_error").count(), expected.len(), "{expanded}");
 }

@@ -14,8 +14,8 @@ struct Shipment {
 
 #[idempotent(key = "customer_id, external_ref")]
 async fn book(tx: &mut Tx<Sqlite>, shipment: Shipment) -> Result<(), Failure> {
-    shipment.
-
+    shipment.;
+    Ok(())
 }
 
 async fn calls(tx: &mut Tx<Sqlite>, shipment: Shipment) {
