@@ -22,7 +22,6 @@ pub(crate) fn run(shell: &Shell, options: &Options) -> ExitCode {
     report.step("system libraries", || debian::provide_libraries(shell));
     let services = Services::start(shell, &mut report);
     report.step("benchmarks", || {
-        shell.check()?;
         let mut cargo = shell.cargo();
         cargo.args(["run", "--release", "--package", "idem-benchmarks", "--"]);
         cargo.args(&options.name).envs(services.variables());

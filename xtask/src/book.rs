@@ -26,24 +26,18 @@ pub(crate) fn run(shell: &Shell) -> ExitCode {
 
 /// Builds the book in `book/`; a warning is a failure.
 pub(crate) fn build(shell: &Shell) -> Result<()> {
-    shell.check()?;
     let mdbook = MDBOOK.find_or_install(shell)?;
     let mut command = Command::new(mdbook);
     command.arg("build").arg(shell.root().join("book"));
     let (warnings, result) = shell.run_keeping(&mut command, is_warning);
     result?;
-    ensure!(
-        warnings.is_empty(),
-        "mdBook warns:\n{}",
-        warnings.join("\n")
-    );
+    ensure!(warnings.is_empty(), "mdBook warns:\n{}", warnings.join("\n"));
     Ok(())
 }
 
 /// mdBook logs a missing include and the like, and yet succeeds.
 fn is_warning(line: &str) -> bool {
-    line.split_whitespace()
-        .any(|word| word == "WARN" || word == "ERROR")
+    line.split_whitespace().any(|word| word == "WARN" || word == "ERROR")
 }
 
 #[cfg(test)]
@@ -53,9 +47,7 @@ mod tests {
     #[test]
     fn knows_mdbooks_warnings() {
         assert!(is_warning(" WARN no such chapter\n"));
-        assert!(is_warning(
-            "ERROR Error updating \"{{#include nothing.rs}}\"\n"
-        ));
+        assert!(is_warning("ERROR Error updating \"{{#include nothing.rs}}\"\n"));
         assert!(!is_warning(" INFO Book building has started\n"));
     }
 }

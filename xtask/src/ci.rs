@@ -1,8 +1,8 @@
 //! `cargo xtask ci`.
 
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
 
 use crate::debian;
@@ -35,70 +35,41 @@ pub(crate) struct Options {
 pub(crate) fn run(shell: &Shell, options: &Options) -> ExitCode {
     let mut report = Report::default();
     report.step("formatting", || cargo(shell, &["fmt", "--all", "--check"]));
-    report.step("dependencies", || {
-        check_dependencies(shell, options.advisories)
-    });
+    report.step("dependencies", || deny(shell, &["bans", "licenses", "sources"]));
+    if options.advisories {
+        report.step("advisories", || {
+            deny(shell, &["advisories"]).context("vulnerable, or no advisory database (see above)")
+        });
+    } else {
+        eprintln!("    known vulnerabilities are not checked; `cargo xtask ci --advisories` does");
+    }
     report.step("system libraries", || debian::provide_libraries(shell));
     report.step("clippy", || {
-        cargo(
-            shell,
-            &[
-                "clippy",
-                "--workspace",
-                "--all-targets",
-                "--",
-                "-D",
-                "warnings",
-            ],
-        )
+        cargo(shell, &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])
     });
     report.step("docs", || {
-        shell.check()?;
         let mut doc = shell.cargo();
-        doc.args(["doc", "--workspace", "--no-deps"])
-            .env("RUSTDOCFLAGS", "-D warnings");
+        doc.args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings");
         shell.run(&mut doc)
     });
     report.step("features", || check_features(shell));
-    test::steps(
-        shell,
-        &test::Options {
-            no_services: false,
-            filter: Vec::new(),
-        },
-        &mut report,
-    );
+    test::steps(shell, &test::Options { no_services: false, filter: Vec::new() }, &mut report);
     report.finish()
 }
 
 fn cargo(shell: &Shell, arguments: &[&str]) -> Result<()> {
-    shell.check()?;
     shell.run(shell.cargo().args(arguments))
 }
 
-fn check_dependencies(shell: &Shell, advisories: bool) -> Result<()> {
-    shell.check()?;
-    let deny = CARGO_DENY.find_or_install(shell)?;
-    let mut command = std::process::Command::new(deny);
-    command
-        .current_dir(shell.root())
-        .args(["--workspace", "check", "bans", "licenses", "sources"]);
-    if advisories {
-        command.arg("advisories");
-    } else {
-        eprintln!("    known vulnerabilities are not checked; `cargo xtask ci --advisories` does");
-    }
-    shell.run(&mut command)
+fn deny(shell: &Shell, checks: &[&str]) -> Result<()> {
+    let mut deny = Command::new(CARGO_DENY.find_or_install(shell)?);
+    deny.current_dir(shell.root()).args(["--workspace", "check", "--hide-inclusion-graph"]);
+    shell.run(deny.args(checks))
 }
 
 fn check_features(shell: &Shell) -> Result<()> {
     FEATURE_SETS.iter().try_for_each(|features| {
-        let package = [
-            "check",
-            "--package",
-            "idem-runtime",
-            "--no-default-features",
-        ];
+        let package = ["check", "--package", "idem-runtime", "--no-default-features"];
         cargo(shell, &[&package[..], &["--features", features]].concat())
     })
 }

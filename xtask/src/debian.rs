@@ -22,17 +22,11 @@ pub(crate) fn provide_libraries(shell: &Shell) -> Result<()> {
     if found {
         return Ok(());
     }
-    install(
-        shell,
-        "OpenSSL's development files",
-        &["pkg-config", "libssl-dev"],
-    )
+    install(shell, "OpenSSL's development files", &["pkg-config", "libssl-dev"])
 }
 
 fn has_openssl() -> bool {
-    let status = Command::new("pkg-config")
-        .args(["--exists", "openssl"])
-        .status();
+    let status = Command::new("pkg-config").args(["--exists", "openssl"]).status();
     status.is_ok_and(|status| status.success())
 }
 

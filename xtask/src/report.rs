@@ -66,9 +66,7 @@ impl Report {
     }
 
     fn failed(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.steps
-            .iter()
-            .filter_map(|step| Some((step.name, step.error.as_deref()?)))
+        self.steps.iter().filter_map(|step| Some((step.name, step.error.as_deref()?)))
     }
 
     fn table(&self) -> String {
@@ -99,10 +97,7 @@ mod tests {
 
         assert_eq!((first, second), (None, Some(7)));
         let table = report.table();
-        let results: Vec<_> = table
-            .lines()
-            .map(|line| line.split_whitespace().next())
-            .collect();
+        let results: Vec<_> = table.lines().map(|line| line.split_whitespace().next()).collect();
         assert_eq!(results, [Some("FAILED"), Some("ok")], "{table}");
         let failed: Vec<_> = report.failed().collect();
         assert_eq!(failed, [("tests", "two tests failed")]);

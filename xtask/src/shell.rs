@@ -20,8 +20,9 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 /// How often a wait looks at its condition and for an interrupt.
 const POLL: Duration = Duration::from_millis(25);
 
-/// How long a program gets to end by itself after it was asked to.
-const GRACE: Duration = Duration::from_secs(10);
+/// How long a program gets to end by itself after it was asked to; nextest gives its tests ten
+/// seconds, and must not be killed before them.
+const GRACE: Duration = Duration::from_secs(20);
 
 /// How long killed processes get to be gone.
 const REST_GRACE: Duration = Duration::from_secs(1);
@@ -77,9 +78,8 @@ impl Shell {
         let mut command = Command::new(program);
         command.current_dir(&self.root);
         for (name, _) in env::vars_os() {
-            let set_by_cargo_run = CARGO_RUN_PREFIXES
-                .iter()
-                .any(|prefix| name.to_string_lossy().starts_with(prefix));
+            let set_by_cargo_run =
+                CARGO_RUN_PREFIXES.iter().any(|prefix| name.to_string_lossy().starts_with(prefix));
             if set_by_cargo_run {
                 command.env_remove(name);
             }
@@ -89,6 +89,7 @@ impl Shell {
 
     /// Runs a program to its end with its output shown; its failure is an error.
     pub(crate) fn run(&self, command: &mut Command) -> Result<()> {
+        self.check()?;
         announce(command);
         let mut child = spawn(command)?;
         let status = self.wait(&mut child, command)?;
@@ -97,15 +98,11 @@ impl Shell {
 
     /// Runs a program with its output in `log`, which is shown only if it fails.
     pub(crate) fn run_logged(&self, command: &mut Command, log: &Path) -> Result<()> {
+        self.check()?;
         let (output, errors) = open_log(log)?;
         let mut child = spawn(command.stdout(output).stderr(errors))?;
         let status = self.wait(&mut child, command)?;
-        ensure!(
-            status.success(),
-            "{} failed: {status}; {}",
-            name(command),
-            log_tail(log)
-        );
+        ensure!(status.success(), "{} failed: {status}; {}", name(command), log_tail(log));
         Ok(())
     }
 
@@ -126,6 +123,7 @@ impl Shell {
     }
 
     fn run_piped(&self, command: &mut Command, each: &mut dyn FnMut(&str)) -> Result<()> {
+        self.check()?;
         let mut child = spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()))?;
         let (sender, lines) = mpsc::sync_channel(LINES_QUEUED_MAX);
         if let Some(output) = child.stdout.take() {
@@ -147,9 +145,7 @@ impl Shell {
                 }
             }
             if ended.is_none() {
-                ended = self
-                    .poll(&mut child, command)?
-                    .map(|status| (status, Instant::now()));
+                ended = self.poll(&mut child, command)?.map(|status| (status, Instant::now()));
             }
         }
         let status = match ended {
@@ -204,9 +200,7 @@ impl Shell {
             stop(child, Signal::TERM)?;
             return Err(interrupted);
         }
-        child
-            .try_wait()
-            .with_context(|| format!("cannot wait for {}", name(command)))
+        child.try_wait().with_context(|| format!("cannot wait for {}", name(command)))
     }
 }
 
@@ -267,9 +261,7 @@ pub(crate) fn log_tail(path: &Path) -> String {
     let text = std::fs::read(path).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let lines: Vec<&str> = text.lines().collect();
-    let tail = lines
-        .get(lines.len().saturating_sub(LINES)..)
-        .unwrap_or_default();
+    let tail = lines.get(lines.len().saturating_sub(LINES)..).unwrap_or_default();
     format!("it said:\n{}", tail.join("\n"))
 }
 
@@ -283,19 +275,13 @@ fn forward(
         let mut line = Vec::new();
         loop {
             line.clear();
-            match (&mut from)
-                .take(LINE_BYTES_MAX)
-                .read_until(b'\n', &mut line)
-            {
+            match (&mut from).take(LINE_BYTES_MAX).read_until(b'\n', &mut line) {
                 Ok(0) | Err(_) => return,
                 Ok(_) => {}
             }
             // Our own output may be closed; the program goes on all the same.
             let _ = to.write_all(&line).and_then(|()| to.flush());
-            if lines
-                .send(String::from_utf8_lossy(&line).into_owned())
-                .is_err()
-            {
+            if lines.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
                 return;
             }
         }
@@ -311,11 +297,7 @@ fn succeeded(command: &Command, status: ExitStatus) -> Result<()> {
 
 fn announce(command: &Command) {
     let words: Vec<_> = std::iter::once(name(command))
-        .chain(
-            command
-                .get_args()
-                .map(|word| word.to_string_lossy().into_owned()),
-        )
+        .chain(command.get_args().map(|word| word.to_string_lossy().into_owned()))
         .collect();
     eprintln!("    {}", words.join(" "));
 }
@@ -323,17 +305,10 @@ fn announce(command: &Command) {
 /// The program's name without its folder.
 fn name(command: &Command) -> String {
     let program = Path::new(command.get_program());
-    program
-        .file_name()
-        .unwrap_or(program.as_os_str())
-        .to_string_lossy()
-        .into_owned()
+    program.file_name().unwrap_or(program.as_os_str()).to_string_lossy().into_owned()
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "this program has no async runtime to block"
-)]
+#[expect(clippy::disallowed_methods, reason = "this program has no async runtime to block")]
 fn pause() {
     thread::sleep(POLL);
 }
@@ -345,10 +320,7 @@ mod tests {
     use super::*;
 
     fn shell() -> Shell {
-        Shell {
-            root: PathBuf::from("/"),
-            interrupted: Arc::default(),
-        }
+        Shell { root: PathBuf::from("/"), interrupted: Arc::default() }
     }
 
     fn sh(script: &str) -> Command {
@@ -373,9 +345,7 @@ mod tests {
     fn a_failed_logged_program_shows_the_end_of_its_log() {
         let folder = tempfile::tempdir().unwrap();
         let log = folder.path().join("log");
-        let error = shell()
-            .run_logged(&mut sh("echo no room left >&2; exit 1"), &log)
-            .unwrap_err();
+        let error = shell().run_logged(&mut sh("echo no room left >&2; exit 1"), &log).unwrap_err();
         assert!(format!("{error:#}").contains("no room left"), "{error:#}");
     }
 
@@ -384,10 +354,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let pid_file = folder.path().join("pid");
         let shell = shell();
-        let script = format!(
-            "(trap '' TERM; sleep 600) & echo $! >{}; wait",
-            pid_file.display()
-        );
+        let script = format!("(trap '' TERM; sleep 600) & echo $! >{}; wait", pid_file.display());
         let mut command = sh(&script);
         let result = thread::scope(|scope| {
             let running = scope.spawn(|| shell.run(&mut command));
@@ -399,11 +366,7 @@ mod tests {
         });
         assert_eq!(result.unwrap_err().to_string(), "interrupted");
 
-        let grandchild: i32 = std::fs::read_to_string(&pid_file)
-            .unwrap()
-            .trim()
-            .parse()
-            .unwrap();
+        let grandchild: i32 = std::fs::read_to_string(&pid_file).unwrap().trim().parse().unwrap();
         let grandchild = Pid::from_raw(grandchild).unwrap();
         assert!(
             test_kill_process(grandchild).is_err() || is_zombie(grandchild),
@@ -431,9 +394,6 @@ mod tests {
         let text: String = (0..100).map(|number| format!("line {number}\n")).collect();
         std::fs::write(&log, text).unwrap();
         let tail = log_tail(&log);
-        assert!(
-            tail.contains("line 99") && !tail.contains("line 80\n"),
-            "{tail}"
-        );
+        assert!(tail.contains("line 99") && !tail.contains("line 80\n"), "{tail}");
     }
 }

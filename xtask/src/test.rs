@@ -33,11 +33,8 @@ pub(crate) fn run(shell: &Shell, options: &Options) -> ExitCode {
 
 /// The steps of the command, for a report of which they may be a part.
 pub(crate) fn steps(shell: &Shell, options: &Options, report: &mut Report) {
-    let services = if options.no_services {
-        Services::none()
-    } else {
-        Services::start(shell, report)
-    };
+    let services =
+        if options.no_services { Services::none() } else { Services::start(shell, report) };
     run_tests(shell, options, &services, report);
     if options.filter.is_empty() {
         report.step("book", || book::build(shell));
@@ -51,18 +48,12 @@ fn run_tests(shell: &Shell, options: &Options, services: &Services, report: &mut
     if nextest && options.filter.is_empty() {
         runs.push((
             "doc tests",
-            vec![
-                "test".into(),
-                "--workspace".into(),
-                "--doc".into(),
-                "--no-fail-fast".into(),
-            ],
+            vec!["test".into(), "--workspace".into(), "--doc".into(), "--no-fail-fast".into()],
         ));
     }
     for (name, arguments) in runs {
         let mut summary = Vec::new();
         report.step(name, || {
-            shell.check()?;
             let mut cargo = shell.cargo();
             cargo.args(&arguments).envs(services.variables());
             let (lines, result) = shell.run_keeping(&mut cargo, is_summary);
@@ -80,11 +71,7 @@ fn has_nextest(shell: &Shell) -> bool {
 
 /// The filter may select packages, which `--workspace` would overrule.
 fn test_arguments(nextest: bool, filter: &[String]) -> Vec<String> {
-    let runner: &[&str] = if nextest {
-        &["nextest", "run"]
-    } else {
-        &["test"]
-    };
+    let runner: &[&str] = if nextest { &["nextest", "run"] } else { &["test"] };
     let mut arguments: Vec<String> = runner.iter().copied().map(str::to_owned).collect();
     arguments.push("--no-fail-fast".to_owned());
     if filter.is_empty() {
@@ -109,14 +96,8 @@ mod tests {
 
     #[test]
     fn without_a_filter_the_whole_workspace_is_tested() {
-        assert_eq!(
-            test_arguments(true, &[]),
-            ["nextest", "run", "--no-fail-fast", "--workspace"]
-        );
-        assert_eq!(
-            test_arguments(false, &[]),
-            ["test", "--no-fail-fast", "--workspace"]
-        );
+        assert_eq!(test_arguments(true, &[]), ["nextest", "run", "--no-fail-fast", "--workspace"]);
+        assert_eq!(test_arguments(false, &[]), ["test", "--no-fail-fast", "--workspace"]);
     }
 
     #[test]
@@ -128,14 +109,8 @@ mod tests {
 
     #[test]
     fn knows_the_summaries_of_both_runners() {
-        assert!(is_summary(
-            "     Summary [   0.012s] 3 tests run: 3 passed, 0 skipped\n"
-        ));
-        assert!(is_summary(
-            "test result: ok. 3 passed; 0 failed; 0 ignored\n"
-        ));
-        assert!(!is_summary(
-            "test shell::tests::keeps_wanted_lines ... ok\n"
-        ));
+        assert!(is_summary("     Summary [   0.012s] 3 tests run: 3 passed, 0 skipped\n"));
+        assert!(is_summary("test result: ok. 3 passed; 0 failed; 0 ignored\n"));
+        assert!(!is_summary("test shell::tests::keeps_wanted_lines ... ok\n"));
     }
 }

@@ -24,8 +24,7 @@ fn find_in(path: &OsStr, name: &str, more: &[PathBuf]) -> Option<PathBuf> {
 
 /// Whether `path` is a file that somebody may execute.
 pub(crate) fn is_executable(path: &Path) -> bool {
-    path.metadata()
-        .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+    path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
 /// A program that is found in PATH or built by `cargo install` under the target folder.
@@ -47,25 +46,12 @@ impl CargoTool {
         let root = shell.target().join("tools");
         let installed = root.join("bin").join(self.name);
         let in_path = find(self.name, &[]).into_iter();
-        if let Some(found) = in_path
-            .chain([installed.clone()])
-            .find(|file| self.is_right(file))
-        {
+        if let Some(found) = in_path.chain([installed.clone()]).find(|file| self.is_right(file)) {
             return Ok(found);
         }
-        eprintln!(
-            "    installing {} {}; this takes {}",
-            self.name, self.version, self.takes
-        );
+        eprintln!("    installing {} {}; this takes {}", self.name, self.version, self.takes);
         let mut install = shell.cargo();
-        install.args([
-            "install",
-            self.name,
-            "--version",
-            self.version,
-            "--locked",
-            "--force",
-        ]);
+        install.args(["install", self.name, "--version", self.version, "--locked", "--force"]);
         install.args(self.install_options).arg("--root").arg(&root);
         shell.run(&mut install)?;
         Ok(installed)
@@ -99,9 +85,7 @@ mod tests {
     #[test]
     fn finds_the_first_executable_and_skips_plain_files_and_folders() {
         let folders: Vec<_> = (0..4).map(|_| tempfile::tempdir().unwrap()).collect();
-        let [plain, folder, first, second] = &folders[..] else {
-            unreachable!()
-        };
+        let [plain, folder, first, second] = &folders[..] else { unreachable!() };
         put(plain.path(), "initdb", 0o644);
         fs::create_dir(folder.path().join("initdb")).unwrap();
         let expected = put(first.path(), "initdb", 0o755);
@@ -118,10 +102,7 @@ mod tests {
         let in_path = put(path.path(), "initdb", 0o755);
         let elsewhere = put(other.path(), "initdb", 0o755);
         let more = [other.path().to_owned()];
-        assert_eq!(
-            find_in(path.path().as_os_str(), "initdb", &more),
-            Some(in_path)
-        );
+        assert_eq!(find_in(path.path().as_os_str(), "initdb", &more), Some(in_path));
         assert_eq!(find_in(OsStr::new(""), "initdb", &more), Some(elsewhere));
     }
 

@@ -22,22 +22,16 @@ impl Account {
         if !geteuid().is_root() {
             return Ok(Self::Own);
         }
-        names
-            .iter()
-            .find_map(|name| Self::called(name))
-            .with_context(|| {
-                format!(
-                    "database servers do not run as root, and none of these users exists: {}",
-                    names.join(", ")
-                )
-            })
+        names.iter().find_map(|name| Self::called(name)).with_context(|| {
+            format!(
+                "database servers do not run as root, and none of these users exists: {}",
+                names.join(", ")
+            )
+        })
     }
 
     fn called(name: &str) -> Option<Self> {
-        Some(Self::Other {
-            user: number("-u", name)?,
-            group: number("-g", name)?,
-        })
+        Some(Self::Other { user: number("-u", name)?, group: number("-g", name)? })
     }
 
     /// Hands a file or folder over to the account.
@@ -61,17 +55,12 @@ impl Account {
             (Self::Own, Some(setpriv)) => Command::new(setpriv),
             (Self::Other { user, group }, Some(setpriv)) => {
                 let mut command = Command::new(setpriv);
-                command
-                    .arg(format!("--reuid={user}"))
-                    .arg(format!("--regid={group}"));
+                command.arg(format!("--reuid={user}")).arg(format!("--regid={group}"));
                 command.arg("--clear-groups");
                 command
             }
         };
-        command
-            .arg(format!("--pdeathsig={death_signal}"))
-            .arg("--")
-            .arg(program);
+        command.arg(format!("--pdeathsig={death_signal}")).arg("--").arg(program);
         Ok(command)
     }
 }
@@ -98,10 +87,7 @@ mod tests {
         assert_eq!(account == Account::Own, !geteuid().is_root());
         if geteuid().is_root() {
             let error = Account::for_server(&["no-such-user-of-idem"]).unwrap_err();
-            assert!(
-                error.to_string().contains("no-such-user-of-idem"),
-                "{error}"
-            );
+            assert!(error.to_string().contains("no-such-user-of-idem"), "{error}");
         }
     }
 }

@@ -38,13 +38,9 @@ pub(super) fn start(shell: &Shell, parent: &Path) -> Result<Server> {
             command: &|port| {
                 let mut command = account.command(&programs.server, "TERM")?;
                 command.current_dir(&folder).arg("--no-defaults");
-                command
-                    .arg(option("datadir", &data))
-                    .arg(option("init-file", &first_statements));
+                command.arg(option("datadir", &data)).arg(option("init-file", &first_statements));
                 command.arg(option("socket", &folder.join("socket")));
-                command
-                    .arg(option("pid-file", &folder.join("pid")))
-                    .arg(option("tmpdir", &folder));
+                command.arg(option("pid-file", &folder.join("pid"))).arg(option("tmpdir", &folder));
                 command.args(["--bind-address=127.0.0.1", "--skip-name-resolve"]);
                 command.args(["--max-connections=200", "--character-set-server=utf8mb4"]);
                 command.arg(format!("--port={port}"));
@@ -61,10 +57,7 @@ fn find_or_install(shell: &Shell) -> Result<Programs> {
     }
     debian::install(shell, "MariaDB", &PACKAGES)?;
     find().with_context(|| {
-        format!(
-            "packages {} have brought no mariadb-install-db and mariadbd",
-            PACKAGES.join(", ")
-        )
+        format!("packages {} have brought no mariadb-install-db and mariadbd", PACKAGES.join(", "))
     })
 }
 
@@ -87,12 +80,8 @@ fn initialise(
     password: &str,
 ) -> Result<PathBuf> {
     let mut install = account.command(&programs.install, "TERM")?;
-    install
-        .current_dir(folder)
-        .args(["--no-defaults", "--skip-test-db"]);
-    install
-        .arg(option("datadir", data))
-        .arg(option("tmpdir", folder));
+    install.current_dir(folder).args(["--no-defaults", "--skip-test-db"]);
+    install.arg(option("datadir", data)).arg(option("tmpdir", folder));
     shell
         .run_logged(&mut install, &folder.join("install.log"))
         .context("mariadb-install-db cannot create the system tables")?;
@@ -133,9 +122,6 @@ mod tests {
         let statements = first_statements("abc");
         assert!(statements.contains("DATABASE IF NOT EXISTS idem "));
         assert!(statements.contains("'idem'@'127.0.0.1' IDENTIFIED BY 'abc'"));
-        assert!(
-            statements.lines().all(|line| line.ends_with(';')),
-            "{statements}"
-        );
+        assert!(statements.lines().all(|line| line.ends_with(';')), "{statements}");
     }
 }

@@ -10,7 +10,7 @@ mod server;
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
@@ -36,10 +36,7 @@ pub(crate) struct Services {
 impl Services {
     /// No server at all: the tests say what they leave out.
     pub(crate) fn none() -> Self {
-        Self {
-            running: Vec::new(),
-            folder: None,
-        }
+        Self { running: Vec::new(), folder: None }
     }
 
     /// Starts what can be started; a server that cannot is a failed step of the report.
@@ -51,21 +48,15 @@ impl Services {
         let path = folder.path();
         let postgres = report.step("start PostgreSQL", || postgres::start(shell, path));
         let mariadb = report.step("start MariaDB", || mariadb::start(shell, path));
-        services
-            .running
-            .extend(postgres.map(|server| (POSTGRES_URL, server)));
-        services
-            .running
-            .extend(mariadb.map(|server| (MARIADB_URL, server)));
+        services.running.extend(postgres.map(|server| (POSTGRES_URL, server)));
+        services.running.extend(mariadb.map(|server| (MARIADB_URL, server)));
         services.folder = Some(folder);
         services
     }
 
     /// The variables that tests and benchmarks read.
     pub(crate) fn variables(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        self.running
-            .iter()
-            .map(|(variable, server)| (*variable, server.url()))
+        self.running.iter().map(|(variable, server)| (*variable, server.url()))
     }
 
     /// Stops the servers and removes their data, and says so if that fails.
@@ -74,12 +65,11 @@ impl Services {
             return;
         };
         report.step("stop the servers", || {
-            for (_, server) in &mut self.running {
-                server.stop()?;
-            }
-            folder
-                .close()
-                .context("cannot remove the data of the servers")
+            // All are stopped before the first error counts: the folder goes last.
+            let stopped: Vec<_> =
+                self.running.iter_mut().map(|(_, server)| server.stop()).collect();
+            stopped.into_iter().collect::<Result<()>>()?;
+            folder.close().context("cannot remove the data of the servers")
         });
     }
 }
@@ -110,11 +100,7 @@ fn make_folder() -> Result<TempDir> {
 }
 
 /// Makes the folder of one server, owned by the account that it runs under.
-fn make_server_folder(
-    parent: &Path,
-    name: &str,
-    account: account::Account,
-) -> Result<std::path::PathBuf> {
+fn make_server_folder(parent: &Path, name: &str, account: account::Account) -> Result<PathBuf> {
     let folder = parent.join(name);
     std::fs::create_dir(&folder)
         .and_then(|()| std::fs::set_permissions(&folder, Permissions::from_mode(0o700)))
@@ -136,10 +122,7 @@ mod tests {
     fn passwords_need_no_escaping_and_differ() {
         let (one, other) = (random_password(), random_password());
         assert_ne!(one, other);
-        assert!(
-            one.len() == 32 && one.chars().all(|char| char.is_ascii_hexdigit()),
-            "{one}"
-        );
+        assert!(one.len() == 32 && one.chars().all(|char| char.is_ascii_hexdigit()), "{one}");
     }
 
     #[test]

@@ -70,16 +70,11 @@ fn find() -> Option<Programs> {
 /// The program folders of the installed versions, the newest first.
 fn version_folders(parent: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(parent).into_iter().flatten().flatten();
-    let mut versions: Vec<u32> = entries
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .collect();
+    let mut versions: Vec<u32> =
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
     versions.sort_unstable_by(|one, other| other.cmp(one));
-    let folders = versions
-        .into_iter()
-        .map(|version| parent.join(version.to_string()).join("bin"));
-    folders
-        .filter(|folder| tools::is_executable(&folder.join("postgres")))
-        .collect()
+    let folders = versions.into_iter().map(|version| parent.join(version.to_string()).join("bin"));
+    folders.filter(|folder| tools::is_executable(&folder.join("postgres"))).collect()
 }
 
 fn initialise(
@@ -95,15 +90,9 @@ fn initialise(
     account.take(&password_file)?;
     let mut initdb = account.command(&programs.initdb, "TERM")?;
     // The locale is fixed so that sorting and messages are the same on every machine.
-    initdb
-        .current_dir(folder)
-        .args(["--username=idem", "--auth=scram-sha-256", "--encoding=UTF8"]);
+    initdb.current_dir(folder).args(["--username=idem", "--auth=scram-sha-256", "--encoding=UTF8"]);
     initdb.args(["--locale=C", "--no-sync"]);
-    initdb
-        .arg("--pwfile")
-        .arg(&password_file)
-        .arg("--pgdata")
-        .arg(data);
+    initdb.arg("--pwfile").arg(&password_file).arg("--pgdata").arg(data);
     shell
         .run_logged(&mut initdb, &folder.join("initdb.log"))
         .context("initdb cannot create the database")
@@ -144,19 +133,15 @@ mod tests {
         fs::create_dir_all(parent.path().join("18/bin")).unwrap();
         fs::create_dir_all(parent.path().join("common")).unwrap();
 
-        let expected: Vec<_> = ["17", "15", "9"]
-            .map(|version| parent.path().join(version).join("bin"))
-            .into();
+        let expected: Vec<_> =
+            ["17", "15", "9"].map(|version| parent.path().join(version).join("bin")).into();
         assert_eq!(version_folders(parent.path()), expected);
         assert!(version_folders(&parent.path().join("nothing")).is_empty());
     }
 
     #[test]
     fn the_url_names_the_port_and_the_password() {
-        assert_eq!(
-            url(5433, "abc"),
-            "postgres://idem:abc@127.0.0.1:5433/postgres"
-        );
+        assert_eq!(url(5433, "abc"), "postgres://idem:abc@127.0.0.1:5433/postgres");
         assert!(settings(5433).contains(&"port=5433".to_owned()));
     }
 }

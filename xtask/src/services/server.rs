@@ -51,19 +51,14 @@ impl Server {
             let (output, errors) = shell::open_log(&launch.log)?;
             let mut command = (launch.command)(port)?;
             let child = shell::spawn(command.stdout(output).stderr(errors))?;
-            let mut server = Self {
-                child,
-                stop: launch.stop,
-                url: (launch.url)(port),
-            };
+            let mut server = Self { child, stop: launch.stop, url: (launch.url)(port) };
             match server.await_start(shell, launch)? {
                 Start::Ready => return Ok(server),
                 Start::Ended if is_taken(port) => {} // Another program was faster.
                 Start::Ended => bail!("it ended at once; {}", shell::log_tail(&launch.log)),
-                Start::Slow => bail!(
-                    "it is not ready after {START_LIMIT:?}; {}",
-                    shell::log_tail(&launch.log)
-                ),
+                Start::Slow => {
+                    bail!("it is not ready after {START_LIMIT:?}; {}", shell::log_tail(&launch.log))
+                }
             }
         }
         bail!("lost {PORT_ATTEMPTS_MAX} free ports in a row to other programs")
@@ -166,19 +161,14 @@ mod tests {
         );
         let server = start(&script, &lose_two).unwrap();
         assert_eq!(lost.borrow().len(), 2);
-        assert!(
-            lost.borrow()
-                .iter()
-                .all(|(port, _)| !server.url().ends_with(&format!(":{port}")))
-        );
+        assert!(lost.borrow().iter().all(|(port, _)| !server.url().ends_with(&format!(":{port}"))));
     }
 
     #[test]
     fn losing_every_port_ends_with_an_error() {
         let lost = RefCell::new(Vec::new());
         let lose = |port| {
-            lost.borrow_mut()
-                .push(TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap());
+            lost.borrow_mut().push(TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap());
         };
         let error = start("exit 1", &lose).unwrap_err();
         assert!(error.to_string().contains("free ports"), "{error}");
