@@ -1,4 +1,4 @@
-//! A first argument that is no transaction.
+//! A first argument that is no transaction: said at its type, and again where it is registered.
 
 #![allow(unused)]
 
