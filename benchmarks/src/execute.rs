@@ -128,10 +128,13 @@ async fn through_idem<H: Handler<S>, S: Store>(store: &S) -> anyhow::Result<()> 
     }
 }
 
-pub(crate) async fn run(rounds: u32) -> anyhow::Result<()> {
+/// How many messages each worker handles with each variant.
+const ROUNDS: u32 = 1500;
+
+pub(crate) async fn run() -> anyhow::Result<()> {
     let file = SqliteFile::new().await;
     sqlx::query(TABLE).execute(file.store.pool()).await?;
-    let latencies = Latencies::<3>::measure(rounds, async |variant| match variant {
+    let latencies = Latencies::<3>::measure(ROUNDS, async |variant| match variant {
         IDEM => through_idem::<on_sqlite::PlaceHandler, _>(&file.store).await,
         variant => on_sqlite::by_hand(&file.store, variant == PROTOCOL).await,
     })
@@ -144,7 +147,7 @@ pub(crate) async fn run(rounds: u32) -> anyhow::Result<()> {
         let mut workers = JoinSet::new();
         for _ in 0..concurrency {
             let store = database.store.clone();
-            workers.spawn(Latencies::<3>::measure(rounds, async move |variant| match variant {
+            workers.spawn(Latencies::<3>::measure(ROUNDS, async move |variant| match variant {
                 PLAIN => on_postgres::plain(&store).await,
                 PROTOCOL => on_postgres::protocol(&store).await,
                 _ => through_idem::<on_postgres::PlaceHandler, _>(&store).await,

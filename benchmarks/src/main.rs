@@ -1,31 +1,39 @@
 //! Side-by-side runs. Each prints its ratios, one a line, as `NAME: VALUE` with the spread;
 //! absolute times are noise on a shared machine and are not printed.
 
+mod backlog;
 mod execute;
 mod paired;
 
-use clap::Parser;
+use clap::{Parser, Subcommand};
 
-/// Runs benchmarks and prints their ratios.
+/// Runs benchmarks and prints their ratios; without a name, all of them.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// Which benchmark; all when not given.
-    name: Option<Name>,
-    /// How many messages each worker handles with each variant.
-    #[arg(long, default_value_t = 1500)]
-    rounds: u32,
+    #[command(subcommand)]
+    benchmark: Option<Benchmark>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Name {
+#[derive(Debug, Subcommand)]
+enum Benchmark {
     /// Level 1 `execute` against hand-written sqlx, on SQLite and PostgreSQL.
     Execute,
+    /// Memory of a consumer against the length of the queue.
+    Backlog,
+    /// The consumer of `backlog`.
+    #[command(hide = true)]
+    Consume(backlog::Consume),
 }
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let arguments = Arguments::parse();
-    match arguments.name.unwrap_or(Name::Execute) {
-        Name::Execute => execute::run(arguments.rounds).await,
+    match Arguments::parse().benchmark {
+        Some(Benchmark::Execute) => execute::run().await,
+        Some(Benchmark::Backlog) => backlog::run().await,
+        Some(Benchmark::Consume(arguments)) => backlog::consume(arguments).await,
+        None => {
+            execute::run().await?;
+            backlog::run().await
+        }
     }
 }

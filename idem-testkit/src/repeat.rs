@@ -96,6 +96,7 @@ mod tests {
         Err("no".into())
     }
 
+    // ANCHOR: example
     async fn run<H: Handler<Sqlite>>() -> Result<i64, Unrepeatable<i64>> {
         let store = Sqlite::connect("sqlite::memory:").await.unwrap();
         store.migrate().await.unwrap();
@@ -113,6 +114,8 @@ mod tests {
     async fn a_claimed_handler_passes() {
         assert_eq!(run::<ClaimedHandler>().await.unwrap(), 1);
     }
+
+    // ANCHOR_END: example
 
     #[tokio::test]
     async fn a_handler_that_only_says_level_zero_is_found_out() {

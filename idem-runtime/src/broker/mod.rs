@@ -3,9 +3,13 @@
 //! The consumer knows only these traits. [`servicebus`] is the adapter for Azure Service Bus and
 //! the only place that knows its client.
 
-pub(crate) mod connection_string;
+#[cfg(feature = "servicebus")]
+mod connection_string;
 #[cfg(feature = "servicebus")]
 pub mod servicebus;
+
+#[cfg(feature = "servicebus")]
+pub use connection_string::ConnectionStringError;
 
 use std::fmt;
 use std::future::Future;
@@ -62,7 +66,7 @@ pub struct Locked {
 }
 
 /// Names a lock of one receiver.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LockId(pub u64);
 
 /// Settles deliveries and renews their locks.
@@ -85,10 +89,14 @@ pub trait Settler: Clone + Send + Sync + 'static {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BrokerError {
+    /// The connection string cannot be used.
+    #[cfg(feature = "servicebus")]
+    #[error(transparent)]
+    ConnectionString(#[from] ConnectionStringError),
     /// The entity does not exist.
     #[error("there is no entity `{entity}` at `{namespace}`; create it, or correct the name")]
     NotFound {
-        /// The namespace's host.
+        /// The namespace's host, and its port if that is not the usual one.
         namespace: String,
         /// The entity's path.
         entity: String,
@@ -98,7 +106,7 @@ pub enum BrokerError {
         "`{namespace}` refused the credentials; check key name and key, and that they may listen and send"
     )]
     Unauthorized {
-        /// The namespace's host.
+        /// The namespace's host, and its port if that is not the usual one.
         namespace: String,
         /// The client's error.
         source: Box<dyn std::error::Error + Send + Sync>,
@@ -106,7 +114,7 @@ pub enum BrokerError {
     /// The broker cannot be reached, or the connection broke.
     #[error("cannot reach `{namespace}`; check the endpoint, the network and that the broker runs")]
     Unreachable {
-        /// The namespace's host.
+        /// The namespace's host, and its port if that is not the usual one.
         namespace: String,
         /// The client's error.
         source: Box<dyn std::error::Error + Send + Sync>,
@@ -122,7 +130,7 @@ pub enum BrokerError {
     Operation {
         /// What was being done.
         operation: &'static str,
-        /// The namespace's host.
+        /// The namespace's host, and its port if that is not the usual one.
         namespace: String,
         /// The client's error.
         source: Box<dyn std::error::Error + Send + Sync>,

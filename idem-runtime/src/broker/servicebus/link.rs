@@ -1,0 +1,238 @@
+//! Links of the client, opened and disposed of within bounds.
+//!
+//! Each link has a client, and so a connection, of its own: a receiver that is dropped without
+//! being disposed of ends the session that all links of its client share.
+//!
+//! The client never retries (`max_retries: 0`): its recovery holds the link for seconds, settles
+//! messages of the old connection in silence, and retries what cannot succeed, such as renewing a
+//! lost lock. So the first error ends a link, and whoever owns it opens a new one.
+
+use std::error::Error;
+use std::time::Duration;
+
+use azservicebus::authorization::{AzureNamedKeyCredential, AzureSasCredential};
+use azservicebus::core::BasicRetryPolicy;
+use azservicebus::primitives::service_bus_peeked_message::ServiceBusPeekedMessage;
+use azservicebus::receiver::DeadLetterOptions;
+use azservicebus::{
+    CreateMessageBatchOptions, ServiceBusClient, ServiceBusClientOptions, ServiceBusMessage,
+    ServiceBusReceivedMessage, ServiceBusReceiver,
+    ServiceBusReceiverOptions, ServiceBusRetryOptions, ServiceBusSender, ServiceBusSenderOptions,
+};
+use tokio::time::timeout;
+use tracing::debug;
+
+use super::error::{NoAnswer, Place};
+use crate::broker::BrokerError;
+use crate::broker::connection_string::{ConnectionString, Credential, Endpoint};
+use crate::settle::Settlement;
+
+/// How long each step of opening a link may take: connecting, then attaching.
+const OPEN_MAX: Duration = Duration::from_secs(5);
+
+/// How long the client waits for the broker's answer to one operation.
+const OPERATION_MAX: Duration = Duration::from_secs(10);
+
+/// How long one call waits for a message before it is made again. It must be shorter than
+/// [`OPERATION_MAX`]: the client would take a longer wait for an operation without answer.
+const RECEIVE_WAIT: Duration = Duration::from_secs(5);
+
+/// How long closing in order may take. Then the connection is cut.
+pub(super) const CLOSE_MAX: Duration = Duration::from_secs(5);
+
+type Client = ServiceBusClient<BasicRetryPolicy>;
+
+/// A link that receives.
+pub(super) struct ReceiverLink {
+    place: Place,
+    client: Client,
+    receiver: ServiceBusReceiver,
+}
+
+/// A link that sends.
+pub(super) struct SenderLink {
+    place: Place,
+    client: Client,
+    sender: ServiceBusSender,
+}
+
+impl ReceiverLink {
+    /// The broker may lock `prefetch` messages ahead of [`receive`](Self::receive).
+    pub(super) async fn open(
+        connection_string: &ConnectionString,
+        place: Place,
+        prefetch: u32,
+    ) -> Result<Self, BrokerError> {
+        let mut client = connect(connection_string, &place).await?;
+        let options = ServiceBusReceiverOptions {
+            prefetch_count: prefetch,
+            ..ServiceBusReceiverOptions::default()
+        };
+        let attached = client.create_receiver_for_queue(place.entity.as_str(), options);
+        match within(OPEN_MAX, &place, "open a receiver", attached).await {
+            Ok(receiver) => Ok(Self { place, client, receiver }),
+            Err(error) => {
+                close(&place, async { client.dispose().await.map_err(drop) }).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Waits for a message; `None` when there was none for a while.
+    ///
+    /// Dropping the future loses nothing: the client takes a message out of its buffer only in the
+    /// poll that returns it.
+    pub(super) async fn receive(
+        &mut self,
+    ) -> Result<Option<ServiceBusReceivedMessage>, BrokerError> {
+        let received = self.receiver.receive_message_with_max_wait_time(RECEIVE_WAIT).await;
+        received.map_err(|error| self.place.error("receive", error))
+    }
+
+    /// Sends the settlement. The client does not wait for the broker's answer: when the lock was
+    /// lost, this is `Ok` all the same, and the message comes again.
+    pub(super) async fn settle(
+        &mut self,
+        message: &ServiceBusReceivedMessage,
+        settlement: Settlement,
+    ) -> Result<(), BrokerError> {
+        let receiver = &mut self.receiver;
+        let told = match settlement {
+            Settlement::Complete(_) => receiver.complete_message(message).await,
+            Settlement::Abandon => receiver.abandon_message(message, None).await,
+            Settlement::DeadLetter(rejection) => {
+                let options = DeadLetterOptions {
+                    dead_letter_reason: Some(rejection.reason().to_owned()),
+                    dead_letter_error_description: Some(rejection.description().to_owned()),
+                    properties_to_modify: None,
+                };
+                receiver.dead_letter_message(message, options).await
+            }
+            Settlement::Leave => Ok(()),
+        };
+        told.map_err(|error| self.place.error("settle", error))
+    }
+
+    /// Renews a message's lock and notes in the message until when it holds.
+    pub(super) async fn renew(
+        &mut self,
+        message: &mut ServiceBusReceivedMessage,
+    ) -> Result<(), BrokerError> {
+        let renewed = self.receiver.renew_message_lock(message).await;
+        renewed.map_err(|error| self.place.error("renew", error))
+    }
+
+    /// Up to `at_most` messages from a sequence number on, also those that are locked.
+    pub(super) async fn peek(
+        &mut self,
+        from: i64,
+        at_most: u32,
+    ) -> Result<Vec<ServiceBusPeekedMessage>, BrokerError> {
+        let peeked = self.receiver.peek_messages(at_most, Some(from)).await;
+        peeked.map_err(|error| self.place.error("peek", error))
+    }
+
+    /// Ends link and connection in order, or cuts them after [`CLOSE_MAX`].
+    pub(super) async fn dispose(self) {
+        let Self { place, client, receiver } = self;
+        close(&place, async {
+            receiver.dispose().await.map_err(drop).and(client.dispose().await.map_err(drop))
+        })
+        .await;
+    }
+}
+
+impl SenderLink {
+    pub(super) async fn open(
+        connection_string: &ConnectionString,
+        place: Place,
+    ) -> Result<Self, BrokerError> {
+        let mut client = connect(connection_string, &place).await?;
+        let options = ServiceBusSenderOptions::default();
+        let attached = client.create_sender(place.entity.as_str(), options);
+        match within(OPEN_MAX, &place, "open a sender", attached).await {
+            Ok(sender) => Ok(Self { place, client, sender }),
+            Err(error) => {
+                close(&place, async { client.dispose().await.map_err(drop) }).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// How large a message, and so a batch, the broker takes.
+    pub(super) fn size_max(&self) -> u64 {
+        let batch = self.sender.create_message_batch(CreateMessageBatchOptions::default());
+        batch.map_or(u64::MAX, |batch| batch.max_size_in_bytes())
+    }
+
+    /// Sends messages as one, and waits until the broker has accepted them.
+    pub(super) async fn send(&mut self, messages: Vec<ServiceBusMessage>) -> Result<(), BrokerError> {
+        let sent = self.sender.send_messages(messages).await;
+        sent.map_err(|error| self.place.error("send", error))
+    }
+
+    /// Ends link and connection in order, or cuts them after [`CLOSE_MAX`].
+    pub(super) async fn dispose(self) {
+        let Self { place, client, sender } = self;
+        close(&place, async {
+            sender.dispose().await.map_err(drop).and(client.dispose().await.map_err(drop))
+        })
+        .await;
+    }
+}
+
+async fn connect(
+    connection_string: &ConnectionString,
+    place: &Place,
+) -> Result<Client, BrokerError> {
+    let options = ServiceBusClientOptions {
+        retry_options: ServiceBusRetryOptions {
+            max_retries: 0,
+            try_timeout: OPERATION_MAX,
+            ..ServiceBusRetryOptions::default()
+        },
+        ..ServiceBusClientOptions::default()
+    };
+    let host = connection_string.endpoint.to_string();
+    let connected = async {
+        match (&connection_string.endpoint, &connection_string.credential) {
+            (Endpoint::Tls { .. }, Credential::Key { name, key }) => {
+                let credential = AzureNamedKeyCredential::new(name, key);
+                Client::new_from_named_key_credential(host, credential, options).await
+            }
+            (Endpoint::Tls { .. }, Credential::Signature(signature)) => {
+                let credential = AzureSasCredential::new(signature);
+                Client::new_from_sas_credential(host, credential, options).await
+            }
+            (Endpoint::Plain { .. }, Credential::Key { name, key }) => {
+                let credential = AzureNamedKeyCredential::new(name, key);
+                Client::unsecured().new_from_named_key_credential(host, credential, options).await
+            }
+            (Endpoint::Plain { .. }, Credential::Signature(signature)) => {
+                let credential = AzureSasCredential::new(signature);
+                Client::unsecured().new_from_sas_credential(host, credential, options).await
+            }
+        }
+    };
+    within(OPEN_MAX, place, "connect", connected).await
+}
+
+async fn within<T, E: Error + Send + Sync + 'static>(
+    bound: Duration,
+    place: &Place,
+    operation: &'static str,
+    work: impl Future<Output = Result<T, E>>,
+) -> Result<T, BrokerError> {
+    match timeout(bound, work).await {
+        Ok(result) => result.map_err(|error| place.error(operation, error)),
+        Err(_) => Err(place.unreachable(NoAnswer(bound))),
+    }
+}
+
+/// Errors while closing change nothing for anyone: the connection goes either way.
+async fn close(place: &Place, in_order: impl Future<Output = Result<(), ()>>) {
+    match timeout(CLOSE_MAX, in_order).await {
+        Ok(Ok(())) => {}
+        Ok(Err(())) | Err(_) => debug!(?place, "the connection did not end in order"),
+    }
+}
