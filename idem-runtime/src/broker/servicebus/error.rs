@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::broker::BrokerError;
 
-/// What was being done, and where: what an error is told with.
+/// Where something was being done: what an error is told with.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     /// The namespace's host, and its port if that is not the usual one.
@@ -14,37 +14,67 @@ pub(super) struct Place {
     pub(super) entity: String,
 }
 
-/// The broker or the network did not answer.
+/// Neither the broker nor the network answered.
 #[derive(Debug, thiserror::Error)]
 #[error("no answer within {} s", .0.as_secs())]
 pub(super) struct NoAnswer(pub(super) Duration);
 
-/// What an error says, by the words in it.
-#[derive(Debug, PartialEq, Eq)]
+/// What an error comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meaning {
+    LockLost,
     NotFound,
     Unauthorized,
-    LockLost,
+    /// The broker answered, and the answer was no.
     Refused,
+    /// The broker did not answer: the link is of no more use.
     Broken,
 }
 
-/// Words of an error, and what they mean; the first that is found counts.
+/// What the words in an error mean; the first that is found counts.
 ///
-/// The client hides its errors in private types behind `azure_core::Error`, where only the text
-/// is left. The words are AMQP's and Service Bus's own condition names, the status codes of
-/// management replies, and the names of the client's variants.
-const WORDS: &[(&str, Meaning)] = &[];
+/// The client hides most errors in private types, of which only the text is left: names of its
+/// variants, AMQP's and Service Bus's names of error conditions, and the status codes of replies.
+/// Whatever has none of these words is a broken connection.
+const WORDS: [(&str, Meaning); 14] = [
+    ("message-lock-lost", Meaning::LockLost),
+    ("StatusCode(410)", Meaning::LockLost),
+    ("AmqpError(NotFound)", Meaning::NotFound),
+    ("StatusCode(404)", Meaning::NotFound),
+    ("AmqpError(UnauthorizedAccess)", Meaning::Unauthorized),
+    ("com.microsoft:auth-failed", Meaning::Unauthorized),
+    ("StatusCode(401)", Meaning::Unauthorized),
+    ("StatusCode(403)", Meaning::Unauthorized),
+    ("SaslError", Meaning::Unauthorized),
+    ("StatusCode(", Meaning::Refused),
+    ("NotAccepted(", Meaning::Refused),
+    ("MessageSizeExceeded", Meaning::Refused),
+    ("AmqpError(NotAllowed)", Meaning::Refused),
+    ("AmqpError(NotImplemented)", Meaning::Refused),
+];
 
 impl Place {
+    /// Tells an error of the client.
+    pub(super) fn failed(
+        &self,
+        operation: &'static str,
+        error: impl Error + Send + Sync + 'static,
+    ) -> BrokerError {
+        let namespace = self.namespace.clone();
+        match meaning(&format!("{error:?}")) {
+            Meaning::LockLost => BrokerError::LockLost,
+            Meaning::NotFound => BrokerError::NotFound { namespace, entity: self.entity.clone() },
+            Meaning::Unauthorized => BrokerError::Unauthorized { namespace, source: error.into() },
+            Meaning::Refused => self.refused(operation, error),
+            Meaning::Broken => self.unreachable(error),
+        }
+    }
+
     pub(super) fn unreachable(
         &self,
         source: impl Into<Box<dyn Error + Send + Sync>>,
     ) -> BrokerError {
-        BrokerError::Unreachable {
-            namespace: self.namespace.clone(),
-            source: source.into(),
-        }
+        BrokerError::Unreachable { namespace: self.namespace.clone(), source: source.into() }
     }
 
     pub(super) fn refused(
@@ -58,13 +88,47 @@ impl Place {
             source: source.into(),
         }
     }
+}
 
-    pub(super) fn error(
-        &self,
-        operation: &'static str,
-        error: impl Error + Send + Sync + 'static,
-    ) -> BrokerError {
-        eprintln!("ERR {operation}: {error} || {error:?}");
-        self.unreachable(error)
+fn meaning(error: &str) -> Meaning {
+    let known = WORDS.into_iter().find(|(word, _)| error.contains(word));
+    known.map_or(Meaning::Broken, |(_, meaning)| meaning)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_tell_what_an_error_means() {
+        // As the client prints them.
+        let cases = [
+            (
+                r#"Operation(RequestResponse(Status(StatusError { code: StatusCode(410), description: Some("com.microsoft:message-lock-lost") })))"#,
+                Meaning::LockLost,
+            ),
+            (
+                r#"RemoteClosedWithError(Error { condition: AmqpError(NotFound), description: None, info: None })"#,
+                Meaning::NotFound,
+            ),
+            (
+                r#"Status(StatusError { code: StatusCode(401), description: Some("InvalidSignature") })"#,
+                Meaning::Unauthorized,
+            ),
+            (
+                r#"RemoteClosedWithError(Error { condition: AmqpError(UnauthorizedAccess), description: None, info: None })"#,
+                Meaning::Unauthorized,
+            ),
+            (
+                r#"Status(StatusError { code: StatusCode(503), description: None })"#,
+                Meaning::Refused,
+            ),
+            (r#"Operation(NotAccepted(Rejected(Rejected { error: None })))"#, Meaning::Refused),
+            (r#"Operation(Recv(LinkStateError(IllegalSessionState)))"#, Meaning::Broken),
+            (r#"Os { code: 111, kind: ConnectionRefused }"#, Meaning::Broken),
+        ];
+        for (error, expected) in cases {
+            assert_eq!(meaning(error), expected, "{error}");
+        }
     }
 }

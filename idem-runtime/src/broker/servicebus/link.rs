@@ -16,8 +16,8 @@ use azservicebus::primitives::service_bus_peeked_message::ServiceBusPeekedMessag
 use azservicebus::receiver::DeadLetterOptions;
 use azservicebus::{
     CreateMessageBatchOptions, ServiceBusClient, ServiceBusClientOptions, ServiceBusMessage,
-    ServiceBusReceivedMessage, ServiceBusReceiver,
-    ServiceBusReceiverOptions, ServiceBusRetryOptions, ServiceBusSender, ServiceBusSenderOptions,
+    ServiceBusReceivedMessage, ServiceBusReceiver, ServiceBusReceiverOptions,
+    ServiceBusRetryOptions, ServiceBusSender, ServiceBusSenderOptions,
 };
 use tokio::time::timeout;
 use tracing::debug;
@@ -86,7 +86,7 @@ impl ReceiverLink {
         &mut self,
     ) -> Result<Option<ServiceBusReceivedMessage>, BrokerError> {
         let received = self.receiver.receive_message_with_max_wait_time(RECEIVE_WAIT).await;
-        received.map_err(|error| self.place.error("receive", error))
+        received.map_err(|error| self.place.failed("receive", error))
     }
 
     /// Sends the settlement. The client does not wait for the broker's answer: when the lock was
@@ -110,7 +110,7 @@ impl ReceiverLink {
             }
             Settlement::Leave => Ok(()),
         };
-        told.map_err(|error| self.place.error("settle", error))
+        told.map_err(|error| self.place.failed("settle", error))
     }
 
     /// Renews a message's lock and notes in the message until when it holds.
@@ -119,7 +119,7 @@ impl ReceiverLink {
         message: &mut ServiceBusReceivedMessage,
     ) -> Result<(), BrokerError> {
         let renewed = self.receiver.renew_message_lock(message).await;
-        renewed.map_err(|error| self.place.error("renew", error))
+        renewed.map_err(|error| self.place.failed("renew", error))
     }
 
     /// Up to `at_most` messages from a sequence number on, also those that are locked.
@@ -129,7 +129,7 @@ impl ReceiverLink {
         at_most: u32,
     ) -> Result<Vec<ServiceBusPeekedMessage>, BrokerError> {
         let peeked = self.receiver.peek_messages(at_most, Some(from)).await;
-        peeked.map_err(|error| self.place.error("peek", error))
+        peeked.map_err(|error| self.place.failed("peek", error))
     }
 
     /// Ends link and connection in order, or cuts them after [`CLOSE_MAX`].
@@ -166,9 +166,12 @@ impl SenderLink {
     }
 
     /// Sends messages as one, and waits until the broker has accepted them.
-    pub(super) async fn send(&mut self, messages: Vec<ServiceBusMessage>) -> Result<(), BrokerError> {
+    pub(super) async fn send(
+        &mut self,
+        messages: Vec<ServiceBusMessage>,
+    ) -> Result<(), BrokerError> {
         let sent = self.sender.send_messages(messages).await;
-        sent.map_err(|error| self.place.error("send", error))
+        sent.map_err(|error| self.place.failed("send", error))
     }
 
     /// Ends link and connection in order, or cuts them after [`CLOSE_MAX`].
@@ -224,7 +227,7 @@ async fn within<T, E: Error + Send + Sync + 'static>(
     work: impl Future<Output = Result<T, E>>,
 ) -> Result<T, BrokerError> {
     match timeout(bound, work).await {
-        Ok(result) => result.map_err(|error| place.error(operation, error)),
+        Ok(result) => result.map_err(|error| place.failed(operation, error)),
         Err(_) => Err(place.unreachable(NoAnswer(bound))),
     }
 }

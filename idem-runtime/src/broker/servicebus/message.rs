@@ -210,3 +210,189 @@ fn from_timestamp(timestamp: &Timestamp) -> Option<OffsetDateTime> {
     let nanoseconds = i128::from(timestamp.milliseconds()) * 1_000_000;
     OffsetDateTime::from_unix_timestamp_nanos(nanoseconds).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use azservicebus_amqp_types::messaging::{
+        AmqpSequence, AmqpValue, ApplicationProperties, Batch,
+    };
+    use azservicebus_amqp_types::primitives::Symbol;
+    use time::macros::datetime;
+
+    use super::*;
+
+    fn raw(body: Body<Value>) -> RawMessage {
+        RawMessage {
+            header: None,
+            delivery_annotations: None,
+            message_annotations: None,
+            properties: None,
+            application_properties: None,
+            body,
+            footer: None,
+        }
+    }
+
+    fn read(message: &RawMessage) -> Delivery {
+        delivery(&SourceId::new("localhost", "orders"), message)
+    }
+
+    fn data(sections: &[&[u8]]) -> Body<Value> {
+        let sections = sections.iter().map(|bytes| Data::from(bytes.to_vec()));
+        Body::Data(Batch::from(sections.collect::<Vec<_>>()))
+    }
+
+    fn value(value: Value) -> Body<Value> {
+        Body::Value(AmqpValue(value))
+    }
+
+    fn annotated(annotations: Vec<(&str, Value)>) -> RawMessage {
+        let mut message = raw(Body::Empty);
+        let annotations = annotations.into_iter();
+        let annotations = annotations.map(|(name, value)| (Symbol::from(name).into(), value));
+        message.message_annotations = Some(MessageAnnotations(annotations.collect()));
+        message
+    }
+
+    #[test]
+    fn bodies_of_text_or_bytes_are_read() {
+        let cases = [
+            (data(&[b"one"]), "one"),
+            (data(&[b"one, ", b"", b"two"]), "one, two"),
+            (data(&[]), ""),
+            (value(Value::String("text".to_owned())), "text"),
+            (value(Value::Binary(b"bytes".to_vec().into())), "bytes"),
+            (value(Value::Null), ""),
+            (Body::Empty, ""),
+        ];
+        for (body, expected) in cases {
+            assert_eq!(read(&raw(body)).body().as_ref(), expected.as_bytes());
+        }
+    }
+
+    #[test]
+    fn other_bodies_are_a_defect_that_decoding_tells() {
+        let cases = [
+            (value(Value::Int(7)), "neither text nor bytes"),
+            (value(Value::List(Vec::new())), "neither text nor bytes"),
+            (Body::Sequence(Batch::from(vec![AmqpSequence(vec![Value::Int(7)])])), "sequence"),
+        ];
+        for (body, expected) in cases {
+            let rejection = read(&raw(body)).decode::<serde_json::Value>().unwrap_err();
+            assert_eq!(rejection.reason(), "UnreadableBody");
+            assert!(rejection.description().contains(expected), "{rejection}");
+        }
+    }
+
+    #[test]
+    fn ids_of_every_type_have_one_text() {
+        let uuid = [0xAB; 16].into();
+        let cases = [
+            (MessageId::String("Order 7".to_owned()), Some("Order 7")),
+            (MessageId::String(String::new()), None),
+            (MessageId::Ulong(u64::MAX), Some("18446744073709551615")),
+            (MessageId::Uuid(uuid), Some("abababab-abab-abab-abab-abababababab")),
+            (MessageId::Binary(vec![0, 0x0F, 0xFF].into()), Some("000fff")),
+            (MessageId::Binary(Vec::new().into()), None),
+        ];
+        for (id, expected) in cases {
+            let mut message = raw(Body::Empty);
+            message.properties = Some(Properties {
+                message_id: Some(id.clone()),
+                correlation_id: Some(id),
+                ..Properties::default()
+            });
+            let delivery = read(&message);
+            assert_eq!(delivery.message_id(), expected);
+            assert_eq!(delivery.correlation_id().unwrap_or_default(), expected.unwrap_or_default());
+        }
+    }
+
+    #[test]
+    fn a_message_without_anything_is_a_first_delivery() {
+        let delivery = read(&raw(Body::Empty));
+        assert_eq!(delivery.delivery_count(), 1);
+        assert_eq!(delivery.sequence_number(), 0);
+        assert_eq!(delivery.enqueued_at(), None);
+        assert_eq!(delivery.message_id(), None);
+        assert_eq!(lock_remaining(&raw(Body::Empty)), LOCK_REMAINING_DEFAULT);
+    }
+
+    #[test]
+    fn annotations_are_read() {
+        let message = annotated(vec![
+            (SEQUENCE_NUMBER, Value::Long(41)),
+            (ENQUEUED_TIME, Value::Timestamp(Timestamp::from_milliseconds(1_000))),
+            (LOCKED_UNTIL, Value::Timestamp(Timestamp::from_milliseconds(1_000))),
+        ]);
+        let delivery = read(&message);
+        assert_eq!(delivery.sequence_number(), 41);
+        assert_eq!(delivery.enqueued_at(), Some(datetime!(1970-01-01 00:00:01 UTC)));
+        assert_eq!(lock_remaining(&message), Duration::ZERO, "it ended long ago");
+    }
+
+    #[test]
+    fn odd_annotations_count_as_missing() {
+        let ends = [i64::MIN, i64::MAX];
+        for end in ends.map(|end| Value::Timestamp(Timestamp::from_milliseconds(end))) {
+            for odd in [end, Value::Null, Value::String("soon".to_owned())] {
+                let message = annotated(vec![
+                    (SEQUENCE_NUMBER, odd.clone()),
+                    (ENQUEUED_TIME, odd.clone()),
+                    (LOCKED_UNTIL, odd),
+                ]);
+                let delivery = read(&message);
+                assert_eq!(delivery.sequence_number(), 0);
+                assert_eq!(delivery.enqueued_at(), None);
+                assert_eq!(lock_remaining(&message), LOCK_REMAINING_DEFAULT);
+            }
+        }
+    }
+
+    #[test]
+    fn the_largest_delivery_count_does_not_overflow() {
+        let mut message = raw(Body::Empty);
+        message.header = Some(Header { delivery_count: u32::MAX, ..Header::default() });
+        assert_eq!(read(&message).delivery_count(), u32::MAX);
+    }
+
+    #[test]
+    fn application_properties_keep_their_kind() {
+        let instant = Timestamp::from_milliseconds(1_000);
+        let cases = [
+            (SimpleValue::Bool(true), Some(Property::Bool(true))),
+            (SimpleValue::Ulong(u64::MAX), Some(Property::Integer(u64::MAX.into()))),
+            (SimpleValue::Byte(-1), Some(Property::Integer(-1))),
+            (SimpleValue::Double(0.5.into()), Some(Property::Float(0.5))),
+            (SimpleValue::Char('é'), Some(Property::Text("é".to_owned()))),
+            (SimpleValue::Symbol(Symbol::from("s")), Some(Property::Text("s".to_owned()))),
+            (
+                SimpleValue::Uuid([0x0A; 16].into()),
+                Some(Property::Text("0a0a0a0a-0a0a-0a0a-0a0a-0a0a0a0a0a0a".to_owned())),
+            ),
+            (
+                SimpleValue::Binary(vec![1, 2].into()),
+                Some(Property::Bytes(Bytes::from_static(&[1, 2]))),
+            ),
+            (
+                SimpleValue::Timestamp(instant),
+                Some(Property::Instant(datetime!(1970-01-01 00:00:01 UTC))),
+            ),
+            (SimpleValue::Null, None),
+        ];
+        for (value, expected) in cases {
+            let mut message = raw(Body::Empty);
+            let properties = ApplicationProperties::builder().insert("p", value).build();
+            message.application_properties = Some(properties);
+            assert_eq!(read(&message).property("p").cloned(), expected);
+        }
+    }
+
+    #[test]
+    fn a_message_id_must_have_1_to_128_characters() {
+        let message = |id: String| OutgoingMessage::default().with_message_id(id);
+        assert!(outgoing(message("é".repeat(64))).is_ok());
+        assert!(outgoing(message("x".repeat(129))).is_err());
+        assert!(outgoing(message(String::new())).is_err());
+    }
+}

@@ -16,6 +16,8 @@ mod message;
 mod receiver;
 mod renewal;
 mod sender;
+#[cfg(test)]
+mod tests;
 mod worker;
 
 pub use receiver::{LinkReceiver, LinkSettler};

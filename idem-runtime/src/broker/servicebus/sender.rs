@@ -45,7 +45,7 @@ impl Sender {
     ) -> Result<Self, BrokerError> {
         let (calls, called) = mpsc::channel(CALLS_MAX);
         let there = place.clone();
-        Worker::start("idem-send", &place, move |opened| async move {
+        Worker::start(&place, move |opened| async move {
             match SenderLink::open(&connection_string, there.clone()).await {
                 Ok(link) => {
                     opened.send(Ok(())).ok();
@@ -183,7 +183,8 @@ mod tests {
     use super::*;
 
     fn sizes(sizes: &[u64], size_max: u64) -> Vec<usize> {
-        let weighed = |size: &u64| Weighed { message: ServiceBusMessage::new("{}"), size_max: *size };
+        let weighed =
+            |size: &u64| Weighed { message: ServiceBusMessage::new("{}"), size_max: *size };
         let batches = batches(sizes.iter().map(weighed).collect(), size_max);
         batches.iter().map(Vec::len).collect()
     }

@@ -22,6 +22,10 @@ pub(super) struct Worker {
     death: mpsc::Receiver<Died>,
 }
 
+/// The client's futures are deep, and without optimisation large: they overflow the usual 2 MiB.
+/// Untouched pages of a stack cost nothing.
+const STACK: usize = 16 * 1024 * 1024;
+
 /// How work gives its first answer.
 pub(super) type Answer<T> = oneshot::Sender<Result<T, BrokerError>>;
 
@@ -32,13 +36,17 @@ struct Died(String);
 
 impl Worker {
     /// Runs `work` to its end on a new thread, and waits for its first answer.
+    ///
+    /// The thread is named after the entity; systems that cut names keep its first 10 characters.
     pub(super) async fn start<T: Send + 'static, F: Future<Output = ()>>(
-        name: &str,
         place: &Place,
         work: impl FnOnce(Answer<T>) -> F + Send + 'static,
     ) -> Result<(Self, T), BrokerError> {
         let (answer, answered) = oneshot::channel();
-        let mut worker = Self::spawn(name, || work(answer)).map_err(|error| place.unreachable(error))?;
+        // A NUL in the name would panic.
+        let name = format!("idem {}", place.entity.replace('\0', ""));
+        let worker = Self::spawn(name, || work(answer));
+        let mut worker = worker.map_err(|error| place.unreachable(error))?;
         match answered.await {
             Ok(answer) => Ok((worker, answer?)),
             Err(_) => Err(worker.ended(place).await),
@@ -54,12 +62,12 @@ impl Worker {
     }
 
     fn spawn<F: Future<Output = ()>>(
-        name: &str,
+        name: String,
         work: impl FnOnce() -> F + Send + 'static,
     ) -> io::Result<Self> {
         let (died, death) = mpsc::channel(1);
         // The thread is not joined: it ends by itself when its handles are dropped.
-        thread::Builder::new().name(name.to_owned()).spawn(move || {
+        thread::Builder::new().name(name).stack_size(STACK).spawn(move || {
             let cause = match catch_unwind(AssertUnwindSafe(|| run(work))) {
                 Ok(Ok(())) => return,
                 Ok(Err(error)) => error.to_string(),
@@ -98,7 +106,7 @@ mod tests {
     async fn start<F: Future<Output = ()>>(
         work: impl FnOnce(Answer<u8>) -> F + Send + 'static,
     ) -> Result<(Worker, u8), BrokerError> {
-        Worker::start("test", &place(), work).await
+        Worker::start(&place(), work).await
     }
 
     #[tokio::test]
