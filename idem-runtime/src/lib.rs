@@ -1,4 +1,19 @@
 //! Idempotent message handling for Azure Service Bus.
+//!
+//! Service Bus delivers a message at least once. Put [`#[idempotent]`](idempotent) on the
+//! `async fn` that handles it, and the effect in its database happens once: a *claim* for the
+//! message is inserted in the handler's own transaction, the claims' unique constraint is the only
+//! judge of "done before", and the message is settled by what was committed.
+//!
+//! A [`Consumer`] receives from a [`broker`] and runs a [`Handler`] for each [`Delivery`], through
+//! [`execute()`], with its effects in a [`store`]. Someone with a loop of their own calls
+//! [`execute()`] and settles by its [`Outcome`].
+//!
+//! # Features
+//!
+//! `sqlite`, `postgres` and `servicebus`, all on by default. `servicebus` needs the development
+//! files of OpenSSL to build, on Debian `pkg-config` and `libssl-dev`, since the Azure client
+//! depends on them.
 
 #[doc(hidden)]
 #[path = "private.rs"]
