@@ -229,15 +229,17 @@ impl Actor {
         link.dispose().await;
     }
 
-    /// Commands go first: there are no more of them than messages held.
+    /// Receiving comes last. Nothing starves it, since there is less than one command and one
+    /// renewal for each message held. A message that was renewed is taken back before the one who
+    /// asked for it can ask for more.
     async fn next(&mut self, closing: &mut oneshot::Receiver<()>) -> Event {
         let room = self.held.len() + self.left.len() < self.limit;
         let lock_ends = self.left.first_key_value().map(|(key, _)| *key);
         tokio::select! {
             biased;
             _ = closing => Event::Closing,
-            Some(command) = self.commands.recv() => Event::Command(command),
             Some((lock, message)) = self.renewed.recv() => Event::Renewed(lock, message),
+            Some(command) = self.commands.recv() => Event::Command(command),
             (at, lock) = passed(lock_ends) => Event::LockEnded(at, lock),
             received = self.link.receive(), if room => match received {
                 Ok(message) => Event::Received(message),

@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn batches_are_filled_up_to_the_size_and_no_further() {
-        assert_eq!(sizes(&[], 10), []);
+        assert!(sizes(&[], 10).is_empty());
         assert_eq!(sizes(&[4, 3, 3, 1], 10), [3, 1]);
         assert_eq!(sizes(&[11, 1, 1, 11, 11], 10), [1, 2, 1, 1]);
         assert_eq!(sizes(&[10, 10], 10), [1, 1]);

@@ -15,6 +15,10 @@ use tokio::sync::{mpsc, oneshot};
 use super::error::Place;
 use crate::broker::BrokerError;
 
+/// In a build without optimizations the client needs between 3 and 4 MB, more than a thread has by
+/// default. Only what is touched takes memory.
+const STACK_SIZE: usize = 8 * 1024 * 1024;
+
 /// The thread, seen from outside. It ends when its work ends; nothing here stops it.
 #[derive(Debug)]
 pub(super) struct Worker {
@@ -63,7 +67,8 @@ impl Worker {
     ) -> io::Result<Self> {
         let (died, death) = mpsc::channel(1);
         // The thread is not joined: it ends by itself when its handles are dropped.
-        thread::Builder::new().name(name).spawn(move || {
+        let thread = thread::Builder::new().name(name).stack_size(STACK_SIZE);
+        thread.spawn(move || {
             let cause = match catch_unwind(AssertUnwindSafe(|| run(work))) {
                 Ok(Ok(())) => return,
                 Ok(Err(error)) => error.to_string(),
