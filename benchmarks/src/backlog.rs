@@ -94,7 +94,6 @@ async fn send(bus: &str, messages: u32) -> anyhow::Result<()> {
         });
         sender.send_all(batch.collect::<Result<_, _>>()?).await?;
     }
-    sender.close().await;
     Ok(())
 }
 

@@ -68,9 +68,10 @@ impl WireFaults {
             ("connection drops at delivery", Fault::drop_connection_at_delivery().nth(200)),
             ("connection drops at settlement", Fault::drop_connection_at_settlement().nth(100)),
         ];
-        let armed = faults.into_iter().zip(seed..).map(|((name, fault), seed)| {
-            (name, emulator.faults().add(fault.on(queue).seed(seed)))
-        });
+        let armed = faults
+            .into_iter()
+            .zip(seed..)
+            .map(|((name, fault), seed)| (name, emulator.faults().add(fault.on(queue).seed(seed))));
         Self(armed.collect())
     }
 

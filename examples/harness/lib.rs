@@ -49,7 +49,7 @@ pub struct Options {
 }
 
 /// The emulator's lock duration: short, so that a lost settlement is seen again soon.
-const LOCK: Duration = Duration::from_secs(2);
+const LOCK: Duration = Duration::from_secs(1);
 
 /// The job is given up when nothing is delivered for so long.
 const STALL: Duration = Duration::from_secs(90);
@@ -85,6 +85,7 @@ impl<L: Handler<Sqlite>, P: Handler<Postgres>> Job<L, P> {
 /// The broker, the database and the faults of one run.
 struct Setting {
     seed: u64,
+    queue_name: String,
     queue: Queue,
     bus: ServiceBus,
     emulator: Option<Emulator>,
@@ -117,7 +118,18 @@ impl Setting {
         let database = Database::open(options.database.as_ref().unwrap_or(&file)).await?;
         let orders = Orders::new(seed, options.orders);
         let chaos = Chaos::new(seed);
-        Ok(Self { seed, queue, bus, emulator, database, orders, chaos, _folder: folder })
+        let queue_name = options.queue.clone();
+        Ok(Self {
+            seed,
+            queue_name,
+            queue,
+            bus,
+            emulator,
+            database,
+            orders,
+            chaos,
+            _folder: folder,
+        })
     }
 
     fn broker_name(&self) -> &'static str {
@@ -128,7 +140,8 @@ impl Setting {
     }
 
     async fn run<S: Store>(self, store: S, handler: impl Handler<S>) -> anyhow::Result<Report> {
-        let faults = self.emulator.as_ref().map(|e| WireFaults::add(e, self.queue_name(), self.seed));
+        let faults =
+            self.emulator.as_ref().map(|e| WireFaults::add(e, &self.queue_name, self.seed));
         let started = Instant::now();
         let consumer = Consumer::builder(self.queue.clone(), store)
             .handler(handler)
@@ -154,14 +167,9 @@ impl Setting {
         self.report(counters.summary(), faults, elapsed).await
     }
 
-    fn queue_name(&self) -> &str {
-        self.queue.name()
-    }
-
     async fn send(&self) -> anyhow::Result<()> {
-        let sender = self.bus.sender(self.queue_name()).await?;
+        let sender = self.bus.sender(&self.queue_name).await?;
         sender.send_all(self.orders.messages()?).await?;
-        sender.close().await;
         Ok(())
     }
 
@@ -172,11 +180,16 @@ impl Setting {
         loop {
             let summary = counters.summary();
             bar.set_position(summary.done.min(u64::from(self.orders.count())));
-            bar.set_message(format!("{} duplicates, {} retries", summary.duplicates, summary.retries));
+            bar.set_message(format!(
+                "{} duplicates, {} retries",
+                summary.duplicates, summary.retries
+            ));
             if summary.deliveries != seen.0 {
                 seen = (summary.deliveries, Instant::now());
             } else if seen.1.elapsed() > STALL {
-                bail!("nothing was delivered for {STALL:?}, and the queue is not empty: {summary:?}");
+                bail!(
+                    "nothing was delivered for {STALL:?}, and the queue is not empty: {summary:?}"
+                );
             }
             sleep(Duration::from_millis(200)).await;
             if summary.deliveries >= self.orders.sent() && self.queue.depth(1).await? == 0 {
@@ -193,7 +206,7 @@ impl Setting {
         elapsed: Duration,
     ) -> anyhow::Result<Report> {
         let placed = self.database.count_orders(self.orders.run()).await?;
-        let dead_letters = self.queue.dead_letters().depth(u32::MAX).await?;
+        let dead_letters = self.queue.clone().dead_letters().depth(u32::MAX).await?;
         let left = self.queue.depth(u32::MAX).await?;
         if let Some(emulator) = self.emulator {
             emulator.shutdown().await;

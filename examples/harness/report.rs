@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use comfy_table::presets::UTF8_FULL_CONDENSED;
+use comfy_table::presets::UTF8_BORDERS_ONLY;
 use comfy_table::{CellAlignment, Table};
 use idem_runtime::consumer::Summary;
 
@@ -55,7 +55,7 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut table = Table::new();
-        table.load_preset(UTF8_FULL_CONDENSED);
+        table.load_style(UTF8_BORDERS_ONLY);
         let mut row = |name: &str, count: u64| {
             table.add_row([name.to_owned(), count.to_string()]);
         };

@@ -196,7 +196,9 @@ impl Events {
     /// The oldest kept event that `matches`, waiting for it if there is none yet.
     ///
     /// Waits without end, so give it a deadline, such as `tokio::time::timeout`. To skip what has
-    /// happened before, compare [`Event::sequence`] with an earlier [`last_sequence`](Self::last_sequence).
+    /// happened before, compare [`Event::sequence`] with an earlier
+    /// [`last_sequence`](Self::last_sequence). More events at once than the log keeps can push one
+    /// out before it is seen: to await a number of events, compare [`totals`](Self::totals) instead.
     pub async fn wait_for(&self, matches: impl Fn(&Event) -> bool) -> Event {
         let mut seen = 0;
         loop {

@@ -13,6 +13,8 @@ mod performative;
 mod sasl;
 mod session;
 mod settlement;
+#[cfg(test)]
+mod tests;
 mod wake;
 
 use std::collections::VecDeque;
@@ -32,6 +34,7 @@ use crate::events::EventKind;
 use connection::{Connection, IDLE_TIME_OUT};
 use error::AmqpError;
 use frame::{FRAME_SIZE_MIN, Frame};
+use session::DELIVERY_OUTPUT_MAX;
 use wake::WakeList;
 
 /// Output that waits for the socket; with more than this, nothing more is read.
@@ -183,7 +186,8 @@ async fn exchange(socket: TcpStream, mut connection: Connection) -> io::Result<(
         let cut_at = last_read + 2 * IDLE_TIME_OUT;
         let heartbeat_at =
             connection.heartbeat_interval().map_or(cut_at, |interval| last_written + interval);
-        // In this order, so that what is ready goes out before more is made ready.
+        // In this order, so that what is ready goes out before more is made ready. Links that have
+        // work can do it only while there is room in the output; then the socket decides.
         tokio::select! {
             biased;
             written = writer.write_buf(&mut connection.shared.out), if output > 0 => {
@@ -199,7 +203,7 @@ async fn exchange(socket: TcpStream, mut connection: Connection) -> io::Result<(
                 last_read = Instant::now();
             }
             () = wakes.changed() => {}
-            () = std::future::ready(()), if connection.has_work() && output < OUTPUT_MAX => {}
+            () = std::future::ready(()), if connection.has_work() && output < DELIVERY_OUTPUT_MAX => {}
             () = tokio::time::sleep_until(cut_at.min(heartbeat_at)) => {
                 if Instant::now() >= cut_at {
                     let text = "nothing was received for twice the idle time-out";

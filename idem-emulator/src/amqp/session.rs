@@ -23,7 +23,7 @@ use crate::management::{Answer, RequestNode};
 pub(super) const WINDOW: u32 = 5000;
 
 /// Output that waits for the socket; with more than this, no further deliveries are taken.
-const OUTPUT_MAX: usize = 256 * 1024;
+pub(super) const DELIVERY_OUTPUT_MAX: usize = 256 * 1024;
 
 /// How many deliveries are taken from a queue in one step.
 const TAKE_MAX: u32 = 64;
@@ -448,7 +448,7 @@ impl Session {
             let Some(Link::Outgoing(link)) = self.links.get_mut(&handle) else {
                 return;
             };
-            if shared.out.len() >= OUTPUT_MAX {
+            if shared.out.len() >= DELIVERY_OUTPUT_MAX {
                 schedule(link, self.channel, handle, shared);
                 break false;
             }

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-
 use super::error::AmqpError;
 use super::performative::Outcome;
-use crate::broker::{Property, SettleError, Settlement};
+use crate::broker::{SettleError, Settlement};
 use crate::codec::Raw;
+use crate::codec::message::properties;
 
 const REASON: &str = "DeadLetterReason";
 const DESCRIPTION: &str = "DeadLetterErrorDescription";
@@ -47,18 +46,6 @@ fn modified(fields: &Raw<'_>) -> Result<Settlement, AmqpError> {
     }
     let properties = field(2).map(|annotations| properties(&annotations)).unwrap_or_default();
     Ok(Settlement::Abandon { properties })
-}
-
-/// The entries of a map as application properties; keys that are not text are left out.
-fn properties(map: &Raw<'_>) -> Vec<Property> {
-    map.pairs()
-        .filter_map(|(key, value)| {
-            Some(Property {
-                name: key.as_text()?.to_owned(),
-                value: Bytes::copy_from_slice(value.bytes()),
-            })
-        })
-        .collect()
 }
 
 pub(super) fn refusal(error: SettleError) -> Outcome {

@@ -8,6 +8,8 @@ mod duplicates;
 mod message;
 mod queue;
 mod store;
+#[cfg(test)]
+mod tests;
 mod waiters;
 
 use std::collections::HashMap;

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::raw::Raw;
 use super::{DecodeError, encode};
-use crate::broker::{DeadLetter, Message, Submission};
+use crate::broker::{DeadLetter, Message, Property, Submission};
 use crate::clock::Timestamp;
 
 const HEADER: u64 = 0x70;
@@ -383,6 +383,16 @@ fn reason_properties(dead_letter: &DeadLetter) -> impl Iterator<Item = (&str, By
     })
 }
 
+/// The entries of a map as application properties; keys that are not text are left out.
+pub(crate) fn properties(map: &Raw<'_>) -> Vec<Property> {
+    map.pairs()
+        .filter_map(|(key, value)| {
+            let value = Bytes::copy_from_slice(value.bytes());
+            Some(Property { name: key.as_text()?.to_owned(), value })
+        })
+        .collect()
+}
+
 /// The body of a stored message: the bytes of its data sections, or of its string or binary value;
 /// the encoded sections for anything else.
 pub(crate) fn body(content: &Bytes) -> Bytes {
@@ -407,7 +417,7 @@ pub(crate) fn body(content: &Bytes) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::broker::{Amendments, Property};
+    use crate::broker::Amendments;
     use fe2o3_amqp_types::messaging::message::__private::{Deserializable, Serializable};
     use fe2o3_amqp_types::messaging::{self, ApplicationProperties, Body, MessageId, Properties};
     use fe2o3_amqp_types::primitives::{SimpleValue, Value};

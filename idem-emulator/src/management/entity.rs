@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use uuid::Uuid;
 
 use super::{Reply, operation};
-use crate::broker::{Node, Property, SettleError, Settled, Settlement};
-use crate::codec::message::{Sections, render};
+use crate::broker::{Node, SettleError, Settled, Settlement};
+use crate::codec::message::{Sections, properties, render};
 use crate::codec::{Raw, encode};
 
 /// How many messages one peek returns.
@@ -134,18 +134,6 @@ fn settlement(body: &Raw<'_>) -> Result<Settlement, Problem> {
             "`disposition-status` must be `completed`, `abandoned` or `suspended`.",
         )),
     }
-}
-
-/// The entries of a map as application properties; keys that are not text are left out.
-fn properties(map: &Raw<'_>) -> Vec<Property> {
-    map.pairs()
-        .filter_map(|(key, value)| {
-            Some(Property {
-                name: key.as_text()?.to_owned(),
-                value: Bytes::copy_from_slice(value.bytes()),
-            })
-        })
-        .collect()
 }
 
 fn lock_tokens(body: &Raw<'_>) -> Result<Vec<Uuid>, Problem> {

@@ -1,1 +1,302 @@
+//! What happens at the edges of the protocol.
 
+use azservicebus::{ServiceBusReceiverOptions, ServiceBusSenderOptions};
+use idem_emulator::{Emulator, EventKind, QueueOptions, StartError};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::support::*;
+
+const SASL_HEADER: &[u8] = b"AMQP\x03\x01\x00\x00";
+const AMQP_HEADER: &[u8] = b"AMQP\x00\x01\x00\x00";
+/// `sasl-init` with the mechanism ANONYMOUS.
+const SASL_INIT: &[u8] =
+    b"\x00\x00\x00\x19\x02\x01\x00\x00\x00\x53\x41\xc0\x0c\x01\xa3\x09ANONYMOUS";
+/// `open` with the container id `x`.
+const OPEN: &[u8] = b"\x00\x00\x00\x11\x02\x00\x00\x00\x00\x53\x10\xc0\x04\x01\xa1\x01x";
+/// `begin` with windows of 10.
+const BEGIN: &[u8] =
+    b"\x00\x00\x00\x14\x02\x00\x00\x00\x00\x53\x11\xc0\x07\x04\x40\x43\x52\x0a\x52\x0a";
+
+/// Sends bytes, and reads until the emulator hangs up.
+async fn answer_to(emulator: &Emulator, parts: &[&[u8]]) -> Vec<u8> {
+    let mut socket = TcpStream::connect(("127.0.0.1", emulator.port())).await.unwrap();
+    socket.write_all(&parts.concat()).await.unwrap();
+    let mut answer = Vec::new();
+    tokio::time::timeout(PATIENCE, socket.read_to_end(&mut answer))
+        .await
+        .expect("it hangs up")
+        .unwrap();
+    answer
+}
+
+fn contains(bytes: &[u8], text: &str) -> bool {
+    bytes.windows(text.len()).any(|window| window == text.as_bytes())
+}
+
+#[test]
+fn malformed_input_ends_the_connection_with_its_condition() {
+    with_orders(
+        |queue| queue,
+        async |emulator| {
+            let framing = "amqp:connection:framing-error";
+            let decode = "amqp:decode-error";
+            let not_allowed = "amqp:not-allowed";
+            let cases: [(&str, &[u8], &str); 9] = [
+                ("a frame shorter than its header", &[0, 0, 0, 7, 2, 0, 0, 0], framing),
+                ("a frame of 4 GiB", &[0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0], framing),
+                ("a data offset of 4", &[0, 0, 0, 8, 1, 0, 0, 0], framing),
+                ("a SASL frame", &[0, 0, 0, 8, 2, 1, 0, 0], framing),
+                ("an unknown type code", &[0, 0, 0, 9, 2, 0, 0, 0, 0x3f], decode),
+                (
+                    "a list beyond its frame",
+                    &[0, 0, 0, 13, 2, 0, 0, 0, 0, 0x53, 0x11, 0xc0, 0x50],
+                    decode,
+                ),
+                (
+                    "an unknown performative",
+                    &[0, 0, 0, 12, 2, 0, 0, 0, 0, 0x53, 0x99, 0x45],
+                    decode,
+                ),
+                (
+                    "a flow without a session",
+                    b"\0\0\0\x12\x02\0\0\x05\0\x53\x13\xc0\x05\x04\x40\x43\x43\x43",
+                    not_allowed,
+                ),
+                (
+                    "an end without a session",
+                    &[0, 0, 0, 12, 2, 0, 0, 5, 0, 0x53, 0x17, 0x45],
+                    not_allowed,
+                ),
+            ];
+            for (what, bytes, condition) in cases {
+                let answer = answer_to(emulator, &[AMQP_HEADER, OPEN, bytes]).await;
+                assert!(
+                    contains(&answer, condition),
+                    "{what}: {:?}",
+                    String::from_utf8_lossy(&answer)
+                );
+            }
+            let first = answer_to(emulator, &[AMQP_HEADER, BEGIN]).await;
+            assert!(
+                contains(&first, not_allowed) && contains(&first, "idem-emulator"),
+                "open comes before close"
+            );
+
+            let opened = emulator.events().totals().connection_opened;
+            event(emulator, |_| emulator.events().totals().connection_closed == opened).await;
+        },
+    );
+}
+
+#[test]
+fn unknown_protocols_are_told_ours() {
+    with_orders(
+        |queue| queue,
+        async |emulator| {
+            for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"AMQP\x00\x00\x09\x01", &[0; 8]] {
+                assert_eq!(answer_to(emulator, &[bytes]).await, AMQP_HEADER);
+            }
+        },
+    );
+}
+
+#[test]
+fn random_bytes_after_open_never_stop_the_emulator() {
+    with_orders(
+        |queue| queue,
+        async |emulator| {
+            let mut state = 7u64;
+            for round in 0..200 {
+                let mut body = Vec::new();
+                for _ in 0..round {
+                    state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    body.push(state.to_be_bytes()[0]);
+                }
+                let size = u32::try_from(body.len() + 12).unwrap();
+                let mut frame = size.to_be_bytes().to_vec();
+                frame.extend_from_slice(&[
+                    2,
+                    0,
+                    0,
+                    0,
+                    0,
+                    0x53,
+                    0x10 + u8::try_from(round % 9).unwrap(),
+                    0xc0,
+                ]);
+                frame.extend_from_slice(&body);
+                let mut socket = TcpStream::connect(("127.0.0.1", emulator.port())).await.unwrap();
+                socket.write_all(&[AMQP_HEADER, OPEN, BEGIN, &frame].concat()).await.unwrap();
+            }
+            let mut client = connect(emulator).await;
+            send_once(&mut client, message("m-1")).await;
+            client.dispose().await.unwrap();
+        },
+    );
+}
+
+#[test]
+fn everything_may_be_pipelined() {
+    with_orders(
+        |queue| queue,
+        async |emulator| {
+            let mut socket = TcpStream::connect(("127.0.0.1", emulator.port())).await.unwrap();
+            let input = [
+                SASL_HEADER,
+                SASL_INIT,
+                AMQP_HEADER,
+                OPEN,
+                BEGIN,
+                &[0, 0, 0, 12, 2, 0, 0, 0, 0, 0x53, 0x18, 0x45],
+            ];
+            socket.write_all(&input.concat()).await.unwrap();
+            let mut answer = Vec::new();
+            let read = async {
+                let mut buffer = [0; 1024];
+                // `close` (0x18) is the last performative that comes.
+                while !contains(&answer, "\x00\x53\x18") {
+                    let length = socket.read(&mut buffer).await.unwrap();
+                    assert_ne!(length, 0, "{answer:x?}");
+                    answer.extend_from_slice(&buffer[..length]);
+                }
+            };
+            tokio::time::timeout(PATIENCE, read).await.unwrap();
+            for expected in
+                ["ANONYMOUS", "PLAIN", "MSSBCBS", "\x00\x53\x44", "\x00\x53\x10", "\x00\x53\x11"]
+            {
+                assert!(contains(&answer, expected), "{expected:?} in {answer:x?}");
+            }
+        },
+    );
+}
+
+#[test]
+fn a_silent_connection_hears_heartbeats() {
+    with_orders(
+        |queue| queue,
+        async |emulator| {
+            let mut socket = TcpStream::connect(("127.0.0.1", emulator.port())).await.unwrap();
+            // An idle time-out of 100 ms, as the fifth field of open.
+            let open = b"\x00\x00\x00\x16\x02\x00\x00\x00\x00\x53\x10\xc0\x09\x05\xa1\x01x\x40\x40\x40\x52\x64";
+            socket.write_all(&[AMQP_HEADER, open].concat()).await.unwrap();
+            let heartbeat = [0, 0, 0, 8, 2, 0, 0, 0];
+            let mut received = Vec::new();
+            while received.windows(8).filter(|window| *window == heartbeat).count() < 3 {
+                let mut buffer = [0; 256];
+                let length = socket.read(&mut buffer).await.unwrap();
+                assert_ne!(length, 0, "{received:x?}");
+                received.extend_from_slice(&buffer[..length]);
+            }
+        },
+    );
+}
+
+#[test]
+fn unknown_queues_are_not_found() {
+    with_orders(
+        |queue| queue,
+        async |emulator| {
+            let mut client = connect(emulator).await;
+            let refused = client.create_sender("nowhere", ServiceBusSenderOptions::default()).await;
+            let error = format!("{:?}", refused.expect_err("there is no such queue"));
+            assert!(error.contains("NotFound"), "{error}");
+            let refused = client
+                .create_receiver_for_queue("nowhere", ServiceBusReceiverOptions::default())
+                .await;
+            let error = format!("{:?}", refused.expect_err("there is no such queue"));
+            assert!(error.contains("NotFound"), "{error}");
+            assert_eq!(emulator.counts("nowhere").unwrap_err().name, "nowhere");
+            client.dispose().await.unwrap();
+        },
+    );
+}
+
+#[test]
+fn sessions_and_deferral_are_refused_as_not_implemented() {
+    with_orders(
+        |queue| queue,
+        async |emulator| {
+            let mut client = connect(emulator).await;
+            send_once(&mut client, message("m-1")).await;
+            let refused =
+                client.accept_session_for_queue("orders", "s-1", Default::default()).await;
+            let error = format!("{:?}", refused.expect_err("sessions are not implemented"));
+            assert!(error.contains("NotImplemented"), "{error}");
+
+            let mut client = connect(emulator).await;
+            let mut receiver = receiver(&mut client).await;
+            let received = next(&mut receiver).await;
+            receiver.defer_message(&received, None).await.unwrap();
+            assert!(receiver.receive_deferred_message(received.sequence_number()).await.is_err());
+            assert_eq!(counts(emulator), (0, 1, 0));
+        },
+    );
+}
+
+#[tokio::test]
+async fn a_port_in_use_is_named() {
+    let first = Emulator::builder().start().await.unwrap();
+    let error = Emulator::builder().port(first.port()).start().await.unwrap_err();
+    assert!(matches!(error, StartError::PortInUse { port } if port == first.port()));
+    assert!(error.to_string().contains(&first.port().to_string()), "{error}");
+    let port = first.port();
+    first.shutdown().await;
+    Emulator::builder().port(port).start().await.expect("the port is free again").shutdown().await;
+}
+
+#[tokio::test]
+async fn wrong_options_are_named() {
+    let twice = Emulator::builder()
+        .queue(QueueOptions::new("a"))
+        .queue(QueueOptions::new("A"))
+        .start()
+        .await;
+    assert!(matches!(twice.unwrap_err(), StartError::DuplicateQueue { queue } if queue == "A"));
+    let wrong =
+        Emulator::builder().queue(QueueOptions::new("a").max_delivery_count(0)).start().await;
+    let error = wrong.unwrap_err().to_string();
+    assert!(error.contains("`a`") && error.contains("max_delivery_count"), "{error}");
+}
+
+#[test]
+fn a_dropped_emulator_cuts_its_connections() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let emulator = Emulator::builder().start().await.unwrap();
+        let mut socket = TcpStream::connect(("127.0.0.1", emulator.port())).await.unwrap();
+        event(&emulator, |event| event.kind == EventKind::ConnectionOpened).await;
+        drop(emulator);
+        let mut buffer = [0; 1];
+        let read =
+            tokio::time::timeout(PATIENCE, socket.read(&mut buffer)).await.expect("it hangs up");
+        assert!(matches!(read, Ok(0) | Err(_)));
+    });
+}
+
+#[test]
+fn a_thousand_idle_connections_do_not_slow_the_others() {
+    with_orders(
+        |queue| queue,
+        async |emulator| {
+            let mut idle = Vec::new();
+            for _ in 0..1000 {
+                let mut socket = TcpStream::connect(("127.0.0.1", emulator.port())).await.unwrap();
+                socket.write_all(&[AMQP_HEADER, OPEN, BEGIN].concat()).await.unwrap();
+                idle.push(socket);
+            }
+            event(emulator, |_| emulator.events().totals().connection_opened == 1000).await;
+            let mut client = connect(emulator).await;
+            let mut sender = sender(&mut client).await;
+            let mut receiver = prefetching_receiver(&mut client, 10).await;
+            for number in 0..100 {
+                send(&mut sender, &format!("m-{number}")).await;
+                let received = next(&mut receiver).await;
+                receiver.complete_message(&received).await.unwrap();
+            }
+            event(emulator, |_| emulator.events().totals().completed == 100).await;
+            assert_eq!(emulator.events().totals().connection_closed, 0);
+            client.dispose().await.unwrap();
+        },
+    );
+}

@@ -11,7 +11,7 @@ use azservicebus::{
     ServiceBusReceiver, ServiceBusReceiverOptions, ServiceBusSender, ServiceBusSenderOptions,
     SubQueue,
 };
-use idem_emulator::{Emulator, EmulatorBuilder, Event, EventKind, QueueOptions};
+use idem_emulator::{Clock, Emulator, EmulatorBuilder, Event, EventKind, QueueOptions};
 
 pub(crate) type Client = ServiceBusClient<BasicRetryPolicy>;
 
@@ -80,6 +80,14 @@ pub(crate) async fn send(sender: &mut ServiceBusSender, id: &str) {
     sender.send_message(message(id)).await.unwrap();
 }
 
+/// Sends one message on its own link. A link that is dropped without this takes the links of the
+/// whole client with it.
+pub(crate) async fn send_once(client: &mut Client, message: ServiceBusMessage) {
+    let mut sender = sender(client).await;
+    sender.send_message(message).await.unwrap();
+    sender.dispose().await.unwrap();
+}
+
 /// The next message; it has to come.
 pub(crate) async fn next(receiver: &mut ServiceBusReceiver) -> ServiceBusReceivedMessage {
     receiver.receive_message_with_max_wait_time(PATIENCE).await.unwrap().expect("a message comes")
@@ -103,4 +111,24 @@ pub(crate) async fn event(emulator: &Emulator, matches: impl Fn(&Event) -> bool)
 /// Waits for an event of this kind about this message.
 pub(crate) async fn event_of(emulator: &Emulator, id: &str, kind: EventKind) -> Event {
     event(emulator, |event| event.message_id.as_deref() == Some(id) && event.kind == kind).await
+}
+
+/// Active, locked and dead-lettered messages of `orders`.
+pub(crate) fn counts(emulator: &Emulator) -> (usize, usize, usize) {
+    let counts = emulator.counts("orders").unwrap();
+    (counts.active, counts.locked, counts.dead_lettered)
+}
+
+pub(crate) const LOCK_LOST: EventKind =
+    EventKind::SettlementRejected { condition: "com.microsoft:message-lock-lost" };
+
+/// The lock duration under [`with_manual_clock`].
+pub(crate) const LOCK: Duration = Duration::from_secs(30);
+
+/// Runs a test against an emulator with the queue `orders`, in time that the test moves.
+pub(crate) fn with_manual_clock(test: impl AsyncFnOnce(&Emulator, Clock)) {
+    let clock = Clock::manual();
+    let queue = QueueOptions::new("orders").lock_duration(LOCK);
+    let builder = Emulator::builder().queue(queue).clock(clock.clone());
+    run(builder, async |emulator| test(emulator, clock).await);
 }

@@ -118,10 +118,8 @@ pub enum ConnectionStringError {
 impl ConnectionString {
     pub(super) fn parse(text: &str) -> Result<Self, ConnectionStringError> {
         let parts = Parts::split(text)?;
-        let host_and_port = host_and_port(parts.required(
-            ENDPOINT,
-            "sb://<namespace>.servicebus.windows.net/",
-        )?)?;
+        let host_and_port =
+            host_and_port(parts.required(ENDPOINT, "sb://<namespace>.servicebus.windows.net/")?)?;
         Ok(Self {
             endpoint: endpoint(host_and_port, parts.emulator()?)?,
             credential: parts.credential()?,
@@ -156,7 +154,9 @@ impl fmt::Debug for Credential {
     /// Shows no secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Key { name, .. } => f.debug_struct("Key").field("name", name).finish_non_exhaustive(),
+            Self::Key { name, .. } => {
+                f.debug_struct("Key").field("name", name).finish_non_exhaustive()
+            }
             Self::Signature(_) => f.write_str("Signature(..)"),
         }
     }
@@ -204,8 +204,7 @@ impl<'a> Parts<'a> {
         name: &'static str,
         example: &'static str,
     ) -> Result<&'a str, ConnectionStringError> {
-        self.get(name)
-            .ok_or(ConnectionStringError::Missing { name, example })
+        self.get(name).ok_or(ConnectionStringError::Missing { name, example })
     }
 
     fn credential(&self) -> Result<Credential, ConnectionStringError> {
@@ -235,10 +234,7 @@ fn endpoint(
 ) -> Result<Endpoint, ConnectionStringError> {
     let host = host.to_owned();
     match port {
-        _ if emulator => Ok(Endpoint::Plain {
-            host,
-            port: port.unwrap_or(PORT_PLAIN),
-        }),
+        _ if emulator => Ok(Endpoint::Plain { host, port: port.unwrap_or(PORT_PLAIN) }),
         None | Some(PORT_TLS) => Ok(Endpoint::Tls { host }),
         Some(port) => Err(ConnectionStringError::Port { port }),
     }
@@ -282,19 +278,17 @@ mod tests {
         let endpoint = Endpoint::Tls { host: "shop.servicebus.windows.net".to_owned() };
         assert_eq!(parsed.endpoint, endpoint);
         assert_eq!(parsed.endpoint.to_string(), "shop.servicebus.windows.net");
-        let credential =
-            Credential::Key { name: "app".to_owned(), key: "c2VjcmV0+/==".to_owned() };
+        let credential = Credential::Key { name: "app".to_owned(), key: "c2VjcmV0+/==".to_owned() };
         assert_eq!(parsed.credential, credential);
         assert_eq!(parsed.check_entity("orders"), Ok(()));
     }
 
     #[test]
     fn names_have_no_case_and_spare_semicolons_and_spaces_do_not_matter() {
-        let text = format!(
-            " ;; endpoint = SB://shop.example.net:5671 ;SHAREDACCESSKEYNAME=app; sharedaccesskey=c2VjcmV0+/== ;TransportType=Amqp;;"
-        );
+        let text = " ;; endpoint = SB://shop.example.net:5671 ;SHAREDACCESSKEYNAME=app; \
+                    sharedaccesskey=c2VjcmV0+/== ;TransportType=Amqp;;";
         let plain = parse(&format!("Endpoint=sb://shop.example.net;{KEYED}"));
-        assert_eq!(parse(&text), plain);
+        assert_eq!(parse(text), plain);
     }
 
     #[test]
@@ -343,10 +337,19 @@ mod tests {
             (format!("Endpoint=sb://h:5672;{KEYED}"), "port 5672 is not the port of AMQP over TLS"),
             (format!("{host};SharedAccessKey=c2VjcmV0"), "add `SharedAccessKeyName=<policy>`"),
             (format!("{host};SharedAccessKeyName=app"), "add `SharedAccessKey=<key>`"),
-            (format!("{host};SharedAccessKeyName=app;SharedAcessKey=c2VjcmV0"), "no `SharedAccessKey`"),
+            (
+                format!("{host};SharedAccessKeyName=app;SharedAcessKey=c2VjcmV0"),
+                "no `SharedAccessKey`",
+            ),
             (format!("{host};{KEYED};SharedAccessKey=c2VjcmV0"), "more than one `SharedAccessKey`"),
-            (format!("{host};{KEYED};SharedAccessSignature=c2VjcmV0"), "both `SharedAccessKey` and"),
-            (format!("{host};{KEYED};UseDevelopmentEmulator=c2VjcmV0"), "must be `true` or `false`"),
+            (
+                format!("{host};{KEYED};SharedAccessSignature=c2VjcmV0"),
+                "both `SharedAccessKey` and",
+            ),
+            (
+                format!("{host};{KEYED};UseDevelopmentEmulator=c2VjcmV0"),
+                "must be `true` or `false`",
+            ),
             (format!("{host};c2VjcmV0;{KEYED}"), "part 2 of the connection string has no `=`"),
         ];
         for (text, expected) in cases {

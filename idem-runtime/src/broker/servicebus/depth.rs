@@ -44,10 +44,9 @@ async fn count_on(
         let page = link.peek(from, PAGE.min(at_most - counted)).await?;
         let Some(last) = page.last() else { break };
         let last = message::sequence_number(last.raw_amqp_message());
-        from = last
-            .filter(|last| *last >= from)
-            .and_then(|last| last.checked_add(1))
-            .ok_or_else(|| place.refused("peek", "the messages are not in order of their numbers"))?;
+        from = last.filter(|last| *last >= from).and_then(|last| last.checked_add(1)).ok_or_else(
+            || place.refused("peek", "the messages are not in order of their numbers"),
+        )?;
         counted += u32::try_from(page.len()).unwrap_or(u32::MAX).min(at_most - counted);
     }
     Ok(counted)

@@ -63,14 +63,8 @@ impl Place {
         let namespace = self.namespace.clone();
         match meaning(&format!("{error:?}")) {
             Meaning::LockLost => BrokerError::LockLost,
-            Meaning::NotFound => BrokerError::NotFound {
-                namespace,
-                entity: self.entity.clone(),
-            },
-            Meaning::Unauthorized => BrokerError::Unauthorized {
-                namespace,
-                source: error.into(),
-            },
+            Meaning::NotFound => BrokerError::NotFound { namespace, entity: self.entity.clone() },
+            Meaning::Unauthorized => BrokerError::Unauthorized { namespace, source: error.into() },
             Meaning::Refused => self.refused(operation, error),
             Meaning::Broken => self.unreachable(error),
         }
@@ -80,10 +74,7 @@ impl Place {
         &self,
         source: impl Into<Box<dyn Error + Send + Sync>>,
     ) -> BrokerError {
-        BrokerError::Unreachable {
-            namespace: self.namespace.clone(),
-            source: source.into(),
-        }
+        BrokerError::Unreachable { namespace: self.namespace.clone(), source: source.into() }
     }
 
     pub(super) fn refused(
@@ -132,14 +123,8 @@ mod tests {
                 r#"Status(StatusError { code: StatusCode(503), description: None })"#,
                 Meaning::Refused,
             ),
-            (
-                r#"Operation(NotAccepted(Rejected(Rejected { error: None })))"#,
-                Meaning::Refused,
-            ),
-            (
-                r#"Operation(Recv(LinkStateError(IllegalSessionState)))"#,
-                Meaning::Broken,
-            ),
+            (r#"Operation(NotAccepted(Rejected(Rejected { error: None })))"#, Meaning::Refused),
+            (r#"Operation(Recv(LinkStateError(IllegalSessionState)))"#, Meaning::Broken),
             (r#"Os { code: 111, kind: ConnectionRefused }"#, Meaning::Broken),
         ];
         for (error, expected) in cases {

@@ -16,8 +16,8 @@ use azservicebus::primitives::service_bus_peeked_message::ServiceBusPeekedMessag
 use azservicebus::receiver::DeadLetterOptions;
 use azservicebus::{
     CreateMessageBatchOptions, ServiceBusClient, ServiceBusClientOptions, ServiceBusMessage,
-    ServiceBusReceivedMessage, ServiceBusReceiver,
-    ServiceBusReceiverOptions, ServiceBusRetryOptions, ServiceBusSender, ServiceBusSenderOptions,
+    ServiceBusReceivedMessage, ServiceBusReceiver, ServiceBusReceiverOptions,
+    ServiceBusRetryOptions, ServiceBusSender, ServiceBusSenderOptions,
 };
 use tokio::time::timeout;
 use tracing::debug;
@@ -165,7 +165,10 @@ impl SenderLink {
     }
 
     /// Sends messages as one, and waits until the broker has accepted them.
-    pub(super) async fn send(&mut self, messages: Vec<ServiceBusMessage>) -> Result<(), BrokerError> {
+    pub(super) async fn send(
+        &mut self,
+        messages: Vec<ServiceBusMessage>,
+    ) -> Result<(), BrokerError> {
         let sent = self.sender.send_messages(messages).await;
         sent.map_err(|error| self.place.failed("send", error))
     }

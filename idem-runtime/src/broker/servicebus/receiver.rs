@@ -79,7 +79,8 @@ impl LinkReceiver {
                 }
             };
             opened.send(Ok(())).ok();
-            let (renewals, mut renewer, renewed) = Renewer::new(connection_string, there.clone(), limit);
+            let (renewals, mut renewer, renewed) =
+                Renewer::new(connection_string, there.clone(), limit);
             let actor = Actor {
                 place: there,
                 source,
@@ -100,13 +101,7 @@ impl LinkReceiver {
             renewer.close().await;
         };
         let (worker, ()) = Worker::start(&place, work).await?;
-        Ok(Self {
-            deliveries,
-            settler: LinkSettler { commands },
-            open,
-            worker,
-            place,
-        })
+        Ok(Self { deliveries, settler: LinkSettler { commands }, open, worker, place })
     }
 }
 

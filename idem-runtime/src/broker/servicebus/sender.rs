@@ -183,7 +183,8 @@ mod tests {
     use super::*;
 
     fn sizes(sizes: &[u64], size_max: u64) -> Vec<usize> {
-        let weighed = |size: &u64| Weighed { message: ServiceBusMessage::new("{}"), size_max: *size };
+        let weighed =
+            |size: &u64| Weighed { message: ServiceBusMessage::new("{}"), size_max: *size };
         let batches = batches(sizes.iter().map(weighed).collect(), size_max);
         batches.iter().map(Vec::len).collect()
     }

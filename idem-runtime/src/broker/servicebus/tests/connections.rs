@@ -187,7 +187,8 @@ async fn no_thread_is_left_behind() {
     let (emulator, bus) = start(QueueOptions::new("leak-check")).await;
     let threads = || {
         let tasks = std::fs::read_dir("/proc/self/task").unwrap();
-        let names = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+        let names =
+            tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
         names.filter(|name| name.trim_end() == "idem leak-check").count()
     };
     let queue = bus.queue("leak-check");

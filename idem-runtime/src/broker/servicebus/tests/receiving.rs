@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use idem_emulator::QueueOptions;
 use crate::broker::{BrokerError, Receiver, Settler, Source};
 use crate::outcome::Rejection;
 use crate::{Property, Settlement};
+use idem_emulator::QueueOptions;
 use tokio::task::JoinSet;
 
 use super::support::{SHORT_LOCK, complete, eventually, receive, send, start, start_with_orders};

@@ -1,8 +1,8 @@
 //! What is sent arrives as it was sent, and what cannot be sent is told.
 
-use idem_emulator::{Emulator, QueueOptions};
 use crate::broker::servicebus::ServiceBus;
 use crate::broker::{BrokerError, OutgoingMessage, Source};
+use idem_emulator::{Emulator, QueueOptions};
 
 use super::support::{receive, send, start_with_orders};
 
@@ -37,7 +37,8 @@ async fn a_message_arrives_as_it_was_sent() {
 async fn many_messages_go_in_batches_that_the_broker_takes() {
     let (emulator, bus) = start_with_orders().await;
     let sender = bus.sender("orders").await.unwrap();
-    let large = |size| OutgoingMessage { body: vec![b' '; size].into(), ..OutgoingMessage::default() };
+    let large =
+        |size| OutgoingMessage { body: vec![b' '; size].into(), ..OutgoingMessage::default() };
     let mut messages = vec![OutgoingMessage::default(); 5_000];
     messages.extend((0..10).map(|n| large(n * 20_000)));
     sender.send_all(messages).await.unwrap();

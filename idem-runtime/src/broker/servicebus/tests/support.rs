@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use idem_emulator::{Emulator, QueueOptions};
 use crate::Settlement;
 use crate::broker::servicebus::{LinkReceiver, ServiceBus};
 use crate::broker::{Locked, OutgoingMessage, Receiver};
 use crate::store::Proof;
+use idem_emulator::{Emulator, QueueOptions};
 use tokio::time::timeout;
 
 /// Nothing here takes this long unless it hangs.

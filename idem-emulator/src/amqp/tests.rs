@@ -1,0 +1,578 @@
+//! Connections without sockets, against an independent implementation of the AMQP types.
+
+use std::sync::Arc;
+
+use bytes::{BufMut, BytesMut};
+use fe2o3_amqp_types::definitions::{
+    DeliveryTag, Error, ErrorCondition, Fields, ReceiverSettleMode, Role, SenderSettleMode,
+};
+use fe2o3_amqp_types::messaging::message::__private::{Deserializable, Serializable};
+use fe2o3_amqp_types::messaging::{
+    Accepted, ApplicationProperties, Body, Data, DeliveryState, Message, MessageId, Modified,
+    Properties, Rejected, Source, Target, TargetArchetype,
+};
+use fe2o3_amqp_types::performatives::{
+    Attach, Begin, Close, Detach, Disposition, End, Flow, Open, Performative, Transfer,
+};
+use fe2o3_amqp_types::primitives::{SimpleValue, Symbol, Value};
+use serde::{Deserialize, Serialize};
+
+use super::connection::Connection;
+use super::frame::{Frame, FrameKind, ProtocolHeader};
+use super::performative::BATCH_FORMAT;
+use super::*;
+use crate::clock::Clock;
+use crate::events::Events;
+use crate::options::QueueOptions;
+
+type WireMessage = Message<Body<Value>>;
+
+/// The other end of a connection.
+struct Peer {
+    broker: Arc<Broker>,
+    connection: Connection,
+}
+
+impl Peer {
+    /// Opens a connection and one session, on channel 0.
+    fn new(incoming_window: u32, frame_size_max: u32) -> Self {
+        let clock = Clock::manual();
+        let queues = vec![QueueOptions::new("orders")];
+        let broker = Arc::new(Broker::new(queues, clock.clone(), Events::new(clock, 1000)));
+        let service = Service::new(Arc::clone(&broker), 256 * 1024);
+        let mut peer = Self { broker, connection: Connection::new(service) };
+        let mut header = BytesMut::from(&ProtocolHeader::Amqp.bytes()[..]);
+        peer.connection.receive(&mut header);
+        let _header = peer.connection.shared.out.split_to(8);
+        let open = Open {
+            container_id: "peer".to_owned(),
+            hostname: None,
+            max_frame_size: frame_size_max.into(),
+            channel_max: 10.into(),
+            idle_time_out: Some(1000),
+            outgoing_locales: None,
+            incoming_locales: None,
+            offered_capabilities: None,
+            desired_capabilities: None,
+            properties: None,
+        };
+        let begin = Begin {
+            remote_channel: None,
+            next_outgoing_id: 7,
+            incoming_window,
+            outgoing_window: 10,
+            handle_max: 10.into(),
+            offered_capabilities: None,
+            desired_capabilities: None,
+            properties: None,
+        };
+        let answers = [peer.exchange(&open, &[]), peer.exchange(&begin, &[])].concat();
+        assert!(matches!(answers[..], [(Performative::Open(_), _), (Performative::Begin(_), _)]));
+        peer
+    }
+
+    /// Sends a performative and returns what comes back.
+    fn exchange(&mut self, performative: &impl Serialize, payload: &[u8]) -> Vec<Answer> {
+        let mut input = BytesMut::new();
+        Frame::write(&mut input, FrameKind::Amqp, 0, |out| {
+            out.put_slice(&serde_amqp::to_vec(performative).unwrap());
+            out.put_slice(payload);
+        });
+        self.connection.receive(&mut input);
+        assert!(input.is_empty());
+        self.answers()
+    }
+
+    fn answers(&mut self) -> Vec<Answer> {
+        self.connection.pump();
+        let mut answers = Vec::new();
+        let mut output = self.connection.shared.out.split();
+        while let Some(frame) = Frame::take(&mut output, FrameKind::Amqp).unwrap() {
+            let mut bytes = &frame.body[..];
+            let reader = serde_amqp::read::IoReader::new(&mut bytes);
+            let performative =
+                Performative::deserialize(&mut serde_amqp::de::Deserializer::new(reader)).unwrap();
+            answers.push((performative, bytes.to_vec()));
+        }
+        answers
+    }
+
+    fn attach_sender(&mut self, address: &str) -> Vec<Answer> {
+        let target = TargetArchetype::Target(Target::builder().address(address).build());
+        self.exchange(&attach(Role::Sender, 1, None, Some(Box::new(target))), &[])
+    }
+
+    fn attach_receiver(&mut self, source: Source) -> Vec<Answer> {
+        self.exchange(&attach(Role::Receiver, 2, Some(Box::new(source)), None), &[])
+    }
+
+    fn receive_from(&mut self, address: &str) {
+        let answers = self.attach_receiver(Source::builder().address(address).build());
+        assert!(matches!(answers[..], [(Performative::Attach(_), _)]), "{answers:?}");
+    }
+
+    /// Puts messages into the queue directly.
+    fn store(&self, bodies: &[&[u8]]) {
+        for body in bodies {
+            let bytes = encoded(&wire_message(body));
+            let sections = crate::codec::message::Sections::split(&bytes).unwrap();
+            let submission = crate::codec::message::pack(&sections, None);
+            self.broker.node("orders").unwrap().queue.send(vec![submission]).unwrap();
+        }
+    }
+
+    fn counts(&self) -> (usize, usize, usize) {
+        let counts = self.broker.node("orders").unwrap().queue.counts();
+        (counts.active, counts.locked, counts.dead_lettered)
+    }
+}
+
+type Answer = (Performative, Vec<u8>);
+
+fn attach(
+    role: Role,
+    handle: u32,
+    source: Option<Box<Source>>,
+    target: Option<Box<TargetArchetype>>,
+) -> Attach {
+    Attach {
+        name: format!("link-{handle}"),
+        handle: handle.into(),
+        role,
+        snd_settle_mode: SenderSettleMode::Mixed,
+        rcv_settle_mode: ReceiverSettleMode::Second,
+        source,
+        target,
+        unsettled: None,
+        incomplete_unsettled: false,
+        initial_delivery_count: Some(0),
+        max_message_size: None,
+        offered_capabilities: None,
+        desired_capabilities: None,
+        properties: None,
+    }
+}
+
+fn flow(window: u32, next_incoming_id: u32, credit: u32, drain: bool) -> Flow {
+    Flow {
+        next_incoming_id: Some(next_incoming_id),
+        incoming_window: window,
+        next_outgoing_id: 7,
+        outgoing_window: 10,
+        handle: Some(2.into()),
+        delivery_count: Some(0),
+        link_credit: Some(credit),
+        available: None,
+        drain,
+        echo: false,
+        properties: None,
+    }
+}
+
+fn transfer(id: u32, format: u32, more: bool) -> Transfer {
+    Transfer {
+        handle: 1.into(),
+        delivery_id: Some(id),
+        delivery_tag: Some(DeliveryTag::from(vec![1])),
+        message_format: Some(format),
+        settled: Some(false),
+        more,
+        rcv_settle_mode: None,
+        state: None,
+        resume: false,
+        aborted: false,
+        batchable: false,
+    }
+}
+
+fn settle(first: u32, last: u32, state: DeliveryState) -> Disposition {
+    Disposition {
+        role: Role::Receiver,
+        first,
+        last: Some(last),
+        settled: false,
+        state: Some(state),
+        batchable: false,
+    }
+}
+
+fn modified(undeliverable_here: Option<bool>, message_annotations: Option<Fields>) -> Modified {
+    Modified { delivery_failed: None, undeliverable_here, message_annotations }
+}
+
+fn wire_message(body: &[u8]) -> WireMessage {
+    let properties =
+        Properties { message_id: Some(MessageId::String("m".to_owned())), ..Default::default() };
+    Message::builder()
+        .properties(properties)
+        .body(Body::Data(vec![Data(body.to_vec().into())].into()))
+        .build()
+}
+
+fn encoded(message: &WireMessage) -> Vec<u8> {
+    serde_amqp::to_vec(&Serializable(message)).unwrap()
+}
+
+fn decoded(bytes: &[u8]) -> WireMessage {
+    serde_amqp::from_slice::<Deserializable<WireMessage>>(bytes).unwrap().0
+}
+
+fn transfers(answers: &[Answer]) -> Vec<(&Transfer, &[u8])> {
+    answers
+        .iter()
+        .filter_map(|(performative, payload)| match performative {
+            Performative::Transfer(transfer) => Some((transfer, payload.as_slice())),
+            _ => None,
+        })
+        .collect()
+}
+
+fn only_disposition(answers: &[Answer]) -> &Disposition {
+    match answers {
+        [(Performative::Disposition(disposition), _)] => disposition,
+        other => panic!("not one disposition: {other:?}"),
+    }
+}
+
+fn condition(error: Option<&Error>) -> String {
+    match &error.expect("an error").condition {
+        ErrorCondition::Custom(symbol) => symbol.as_str().to_owned(),
+        standard => serde_amqp::to_value(standard).map(|value| format!("{value:?}")).unwrap(),
+    }
+}
+
+#[test]
+fn a_sender_is_answered_with_mode_first_and_credit() {
+    let mut peer = Peer::new(10, 65536);
+    let answers = peer.attach_sender("amqp://localhost/ORDERS");
+    let [(Performative::Attach(attach), _), (Performative::Flow(flow), _)] = &answers[..] else {
+        panic!("{answers:?}");
+    };
+    assert_eq!(
+        (&attach.role, &attach.rcv_settle_mode),
+        (&Role::Receiver, &ReceiverSettleMode::First)
+    );
+    let Some(TargetArchetype::Target(target)) = attach.target.as_deref() else {
+        panic!("{attach:?}")
+    };
+    assert_eq!(target.address.as_deref(), Some("amqp://localhost/ORDERS"), "echoed as it was sent");
+    assert_eq!(attach.max_message_size, Some(256 * 1024));
+    assert!(flow.link_credit > Some(0) && flow.next_incoming_id == Some(7));
+}
+
+#[test]
+fn a_message_in_parts_is_stored_once_it_is_whole() {
+    let mut peer = Peer::new(10, 65536);
+    peer.attach_sender("orders");
+    let bytes = encoded(&wire_message(b"hello"));
+    let (start, end) = bytes.split_at(5);
+    assert!(peer.exchange(&transfer(3, 0, true), start).is_empty());
+    assert_eq!(peer.counts(), (0, 0, 0));
+    let next = Transfer { delivery_id: None, delivery_tag: None, ..transfer(3, 0, false) };
+    let answers = peer.exchange(&next, end);
+    let disposition = only_disposition(&answers);
+    assert!(disposition.settled && disposition.first == 3);
+    assert_eq!(disposition.state, Some(DeliveryState::Accepted(Accepted {})));
+    assert_eq!(peer.counts(), (1, 0, 0));
+}
+
+#[test]
+fn an_aborted_message_is_forgotten() {
+    let mut peer = Peer::new(10, 65536);
+    peer.attach_sender("orders");
+    peer.exchange(&transfer(0, 0, true), b"half");
+    let abort = Transfer { aborted: true, ..transfer(0, 0, false) };
+    assert!(peer.exchange(&abort, &[]).is_empty());
+    let answers = peer.exchange(&transfer(1, 0, false), &encoded(&wire_message(b"whole")));
+    assert_eq!(only_disposition(&answers).first, 1);
+    assert_eq!(peer.counts(), (1, 0, 0));
+}
+
+#[test]
+fn what_cannot_be_stored_is_rejected_with_its_reason() {
+    let scheduled = {
+        let time = Value::Timestamp(serde_amqp::primitives::Timestamp::from_milliseconds(1));
+        let annotations = fe2o3_amqp_types::messaging::MessageAnnotations::builder()
+            .insert("x-opt-scheduled-enqueue-time", time)
+            .build();
+        WireMessage { message_annotations: Some(annotations), ..wire_message(b"later") }
+    };
+    let mut peer = Peer::new(10, 65536);
+    peer.attach_sender("orders");
+    let cases: [(u32, Vec<u8>, &str); 3] = [
+        (0, b"not a message".to_vec(), "DecodeError"),
+        (BATCH_FORMAT, encoded(&wire_message(b"not a message")), "DecodeError"),
+        (0, encoded(&scheduled), "NotImplemented"),
+    ];
+    for (id, (format, payload, expected)) in (0..).zip(cases) {
+        let answers = peer.exchange(&transfer(id, format, false), &payload);
+        let state = format!("{:?}", only_disposition(&answers).state);
+        assert!(state.contains("Rejected") && state.contains(expected), "{state}");
+    }
+    assert_eq!(peer.counts(), (0, 0, 0));
+}
+
+#[test]
+fn deliveries_keep_to_credit_and_window() {
+    let mut peer = Peer::new(2, 65536);
+    peer.store(&[b"a", b"b", b"c", b"d", b"e"]);
+    peer.receive_from("orders");
+    let answers = peer.exchange(&flow(2, 0, 4, false), &[]);
+    assert_eq!(transfers(&answers).len(), 2, "the window");
+    assert_eq!(peer.counts(), (3, 2, 0), "nothing is locked ahead of the window");
+    let answers = peer.exchange(&flow(10, 2, 4, false), &[]);
+    assert_eq!(transfers(&answers).len(), 2, "the credit");
+    assert_eq!(peer.counts(), (1, 4, 0));
+    let (transfer, payload) = transfers(&answers)[0];
+    assert_eq!(transfer.delivery_tag.as_ref().map(|tag| tag.len()), Some(16));
+    assert_eq!(transfer.settled, Some(false));
+    assert_eq!(decoded(payload).header.map(|header| header.delivery_count), Some(0));
+}
+
+#[test]
+fn large_messages_are_cut_to_the_peers_frame_size() {
+    let mut peer = Peer::new(3, 512);
+    let body: Vec<u8> = (0..2000u32).map(|number| number.to_le_bytes()[0]).collect();
+    peer.store(&[&body]);
+    peer.receive_from("orders");
+    let first = peer.exchange(&flow(3, 0, 1, false), &[]);
+    assert_eq!(transfers(&first).len(), 3, "the window ends in the middle of the message");
+    let second = peer.exchange(&flow(100, 3, 1, false), &[]);
+    let all = [first, second].concat();
+    let parts = transfers(&all);
+    let (last, before) = parts.split_last().unwrap();
+    assert!(before.iter().all(|(transfer, _)| transfer.more) && !last.0.more);
+    assert!(parts[1..].iter().all(|(transfer, _)| transfer.delivery_id.is_none()));
+    let whole: Vec<u8> = parts.iter().flat_map(|(_, payload)| payload.iter().copied()).collect();
+    assert_eq!(format!("{:?}", decoded(&whole).body), format!("{:?}", wire_message(&body).body));
+}
+
+#[test]
+fn draining_sends_what_is_there_and_gives_the_rest_back() {
+    let mut peer = Peer::new(100, 65536);
+    peer.store(&[b"a", b"b"]);
+    peer.receive_from("orders");
+    let answers = peer.exchange(&flow(100, 0, 10, true), &[]);
+    assert_eq!(transfers(&answers).len(), 2);
+    let Some((Performative::Flow(flow), _)) = answers.last() else { panic!("{answers:?}") };
+    assert_eq!((flow.drain, flow.link_credit, flow.delivery_count), (true, Some(0), Some(10)));
+    peer.store(&[b"c"]);
+    assert!(peer.answers().is_empty(), "no credit is left");
+}
+
+#[test]
+fn a_waiting_receiver_is_woken_by_a_message() {
+    let mut peer = Peer::new(100, 65536);
+    peer.receive_from("orders");
+    assert!(peer.exchange(&flow(100, 0, 1, false), &[]).is_empty());
+    peer.store(&[b"a", b"b"]);
+    assert_eq!(transfers(&peer.answers()).len(), 1);
+}
+
+#[test]
+fn settlements_are_answered_with_their_own_outcome() {
+    let info = Fields::from_iter([
+        (Symbol::from("DeadLetterReason"), Value::String("why".to_owned())),
+        (Symbol::from("extra"), Value::Int(1)),
+    ]);
+    let condition = ErrorCondition::Custom(Symbol::from("com.microsoft:dead-letter"));
+    let dead_letter = Rejected { error: Some(Error::new(condition, None, Some(info))) };
+    let properties = Fields::from_iter([(Symbol::from("tried"), Value::Int(1))]);
+    let abandon = modified(None, Some(properties));
+
+    let mut peer = Peer::new(100, 65536);
+    peer.store(&[b"a", b"b", b"c", b"d"]);
+    peer.receive_from("orders");
+    peer.exchange(&flow(100, 0, 4, false), &[]);
+    let answers = peer.exchange(&settle(0, 1, DeliveryState::Accepted(Accepted {})), &[]);
+    let disposition = only_disposition(&answers);
+    assert_eq!((disposition.first, disposition.last, disposition.settled), (0, Some(1), true));
+    assert_eq!(disposition.state, Some(DeliveryState::Accepted(Accepted {})));
+
+    let answers = peer.exchange(&settle(2, 2, DeliveryState::Rejected(dead_letter)), &[]);
+    let state = only_disposition(&answers).state.clone();
+    assert_eq!(state, Some(DeliveryState::Rejected(Rejected { error: None })));
+    let answers = peer.exchange(&settle(3, 3, DeliveryState::Modified(abandon)), &[]);
+    assert!(matches!(only_disposition(&answers).state, Some(DeliveryState::Modified(_))));
+    assert_eq!(peer.counts(), (1, 0, 1));
+
+    let answers = peer.exchange(&flow(100, 4, 5, false), &[]);
+    let again = decoded(transfers(&answers)[0].1);
+    assert_eq!(again.header.unwrap().delivery_count, 1);
+    assert_eq!(again.application_properties.unwrap().get("tried"), Some(&SimpleValue::Int(1)));
+}
+
+#[test]
+fn dead_letter_info_may_have_string_keys() {
+    let mut peer = Peer::new(100, 65536);
+    peer.store(&[b"a"]);
+    peer.receive_from("orders");
+    peer.exchange(&flow(100, 0, 1, false), &[]);
+    let mut input = BytesMut::new();
+    Frame::write(&mut input, FrameKind::Amqp, 0, |out| {
+        use crate::codec::encode;
+        encode::descriptor(out, 0x15);
+        encode::list(out, 5, |out| {
+            encode::boolean(out, true);
+            encode::uint(out, 0);
+            encode::null(out);
+            encode::boolean(out, false);
+            encode::descriptor(out, 0x25);
+            encode::list(out, 1, |out| {
+                encode::descriptor(out, 0x1d);
+                encode::list(out, 3, |out| {
+                    encode::symbol(out, "com.microsoft:dead-letter");
+                    encode::null(out);
+                    encode::map(out, 1, |out| {
+                        encode::string(out, "DeadLetterReason");
+                        encode::string(out, "why");
+                    });
+                });
+            });
+        });
+    });
+    peer.connection.receive(&mut input);
+    assert_eq!(only_disposition(&peer.answers()).first, 0);
+    let queue = peer.broker.node("orders").unwrap().queue;
+    let (dead, _) = queue.peek(crate::broker::Part::DeadLetter, 0, 1).remove(0);
+    assert_eq!(dead.dead_letter().unwrap().reason.as_deref(), Some("why"));
+}
+
+#[test]
+fn a_settlement_after_the_lock_is_refused() {
+    let mut peer = Peer::new(100, 65536);
+    peer.store(&[b"a"]);
+    peer.receive_from("orders");
+    peer.exchange(&flow(100, 0, 1, false), &[]);
+    peer.broker.context.clock.advance(Duration::from_secs(60));
+    peer.broker.sweep();
+    let answers = peer.exchange(&settle(0, 0, DeliveryState::Accepted(Accepted {})), &[]);
+    let Some(DeliveryState::Rejected(rejected)) = &only_disposition(&answers).state else {
+        panic!("{answers:?}");
+    };
+    assert_eq!(condition(rejected.error.as_ref()), "com.microsoft:message-lock-lost");
+}
+
+#[test]
+fn deferral_is_refused_and_the_lock_stays() {
+    let mut peer = Peer::new(100, 65536);
+    peer.store(&[b"a"]);
+    peer.receive_from("orders");
+    peer.exchange(&flow(100, 0, 1, false), &[]);
+    let defer = modified(Some(true), None);
+    let answers = peer.exchange(&settle(0, 0, DeliveryState::Modified(defer)), &[]);
+    assert!(format!("{answers:?}").contains("NotImplemented"), "{answers:?}");
+    assert_eq!(peer.counts(), (0, 1, 0));
+}
+
+#[test]
+fn a_refused_link_is_attached_without_an_address_and_detached_once() {
+    let mut peer = Peer::new(100, 65536);
+    let answers = peer.attach_receiver(Source::builder().address("nowhere").build());
+    let [(Performative::Attach(attach), _), (Performative::Detach(detach), _)] = &answers[..]
+    else {
+        panic!("{answers:?}");
+    };
+    assert_eq!(attach.source, None);
+    assert!(detach.closed && format!("{:?}", detach.error).contains("NotFound"));
+    let ours = Detach { handle: 2.into(), closed: true, error: None };
+    assert!(peer.exchange(&ours, &[]).is_empty(), "a detach that answers ours is not answered");
+    peer.receive_from("orders");
+    assert_eq!(peer.exchange(&ours, &[]).len(), 1, "the peer's own detach is");
+}
+
+#[test]
+fn detaching_settles_nothing() {
+    let mut peer = Peer::new(100, 65536);
+    peer.store(&[b"a"]);
+    peer.receive_from("orders");
+    peer.exchange(&flow(100, 0, 1, false), &[]);
+    peer.exchange(&Detach { handle: 2.into(), closed: true, error: None }, &[]);
+    assert_eq!(peer.counts(), (0, 1, 0));
+    let late = peer.exchange(&settle(0, 0, DeliveryState::Accepted(Accepted {})), &[]);
+    assert!(late.is_empty() && peer.counts() == (0, 1, 0), "only the delivering link settles");
+}
+
+#[test]
+fn misuse_of_a_session_ends_only_the_session() {
+    let mut peer = Peer::new(100, 65536);
+    let answers = peer.exchange(&transfer(0, 0, false), b"");
+    let [(Performative::End(end), _)] = &answers[..] else { panic!("{answers:?}") };
+    assert!(format!("{:?}", end.error).contains("UnattachedHandle"), "{end:?}");
+    assert!(peer.exchange(&transfer(1, 0, false), b"").is_empty(), "late frames are ignored");
+    assert!(peer.exchange(&End { error: None }, &[]).is_empty());
+    assert!(!peer.connection.is_finished());
+    let answers = peer.exchange(&Close { error: None }, &[]);
+    assert!(matches!(answers[..], [(Performative::Close(_), _)]) && peer.connection.is_finished());
+}
+
+#[test]
+fn requests_are_answered_on_the_link_of_their_reply_address() {
+    let mut peer = Peer::new(100, 65536);
+    peer.attach_sender("$cbs");
+    let target = TargetArchetype::Target(Target::builder().address("replies").build());
+    let source = Source::builder().address("$cbs").build();
+    peer.exchange(&attach(Role::Receiver, 2, Some(Box::new(source)), Some(Box::new(target))), &[]);
+    peer.exchange(&flow(100, 0, 10, false), &[]);
+    let properties = Properties {
+        message_id: Some(MessageId::Ulong(5)),
+        reply_to: Some("replies".to_owned()),
+        ..Default::default()
+    };
+    let operation = ApplicationProperties::builder().insert("operation", "put-token").build();
+    let request = Message::builder()
+        .properties(properties)
+        .application_properties(operation)
+        .value(Value::String("token".to_owned()))
+        .build();
+    let bytes = serde_amqp::to_vec(&Serializable(&request)).unwrap();
+    let answers = peer.exchange(&transfer(0, 0, false), &bytes);
+    assert!(matches!(answers[0].0, Performative::Disposition(_)), "accepted before it is answered");
+    let (transfer, payload) = transfers(&answers)[0];
+    assert_eq!(transfer.settled, Some(true));
+    let response = decoded(payload);
+    assert_eq!(response.properties.unwrap().correlation_id, Some(MessageId::Ulong(5)));
+    let properties = response.application_properties.unwrap();
+    assert_eq!(properties.get("status-code"), Some(&SimpleValue::Int(202)));
+}
+
+#[test]
+fn damaged_frames_never_panic() {
+    let frames = [
+        serde_amqp::to_vec(&flow(100, 0, 5, true)).unwrap(),
+        serde_amqp::to_vec(&transfer(0, 0, false)).unwrap(),
+        serde_amqp::to_vec(&settle(0, 9, DeliveryState::Accepted(Accepted {}))).unwrap(),
+        serde_amqp::to_vec(&Detach { handle: 2.into(), closed: true, error: None }).unwrap(),
+        serde_amqp::to_vec(&attach(Role::Receiver, 3, Some(Box::default()), None)).unwrap(),
+    ];
+    let mut state = 11u64;
+    let mut random = |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        usize::from(u16::from_be_bytes([state.to_be_bytes()[0], state.to_be_bytes()[1]])) % below
+    };
+    let mut survived = 0;
+    for _ in 0..300 {
+        let mut peer = Peer::new(100, 65536);
+        peer.store(&[b"a", b"b", b"c"]);
+        peer.attach_sender("orders");
+        peer.receive_from("orders");
+        for _ in 0..10 {
+            let mut input = BytesMut::new();
+            Frame::write(&mut input, FrameKind::Amqp, 0, |out| {
+                out.put_slice(&frames[random(frames.len())]);
+                out.put_slice(&encoded(&wire_message(b"payload")));
+            });
+            for _ in 0..random(3) {
+                let at = 8 + random(input.len() - 8);
+                input[at] = u8::try_from(random(256)).unwrap();
+            }
+            peer.connection.receive(&mut input);
+            peer.connection.pump();
+        }
+        survived += usize::from(!peer.connection.is_finished());
+    }
+    assert!(
+        (1..300).contains(&survived),
+        "some damage ends a connection and some does not: {survived}"
+    );
+}
