@@ -1,7 +1,7 @@
 //! Links of the client, opened and disposed of within bounds.
 //!
-//! Each link has a client, and so a connection, of its own: a receiver that is dropped without
-//! being disposed of ends the session that all links of its client share.
+//! Each link has a client, and so a connection, of its own: a link that is dropped without being
+//! disposed of ends the session that all links of its client share.
 //!
 //! The client never retries (`max_retries: 0`): its recovery holds the link for seconds, settles
 //! messages of the old connection in silence, and retries what cannot succeed, such as renewing a
@@ -27,15 +27,20 @@ use crate::broker::BrokerError;
 use crate::broker::connection_string::{ConnectionString, Credential, Endpoint};
 use crate::settle::Settlement;
 
-/// How long each step of opening a link may take: connecting, then attaching.
-const OPEN_MAX: Duration = Duration::from_secs(5);
+/// How long connecting may take.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
 
-/// How long the client waits for the broker's answer to one operation.
-const OPERATION_MAX: Duration = Duration::from_secs(10);
+/// How long attaching may take. It takes all of this time when the connection breaks meanwhile,
+/// since the client does not tell those who wait for an answer.
+const ATTACH_MAX: Duration = Duration::from_secs(3);
+
+/// How long the client waits for the broker's answer to one operation; here too, a connection that
+/// breaks meanwhile does not end the wait.
+const OPERATION_MAX: Duration = Duration::from_secs(5);
 
 /// How long one call waits for a message before it is made again. It must be shorter than
 /// [`OPERATION_MAX`]: the client would take a longer wait for an operation without answer.
-const RECEIVE_WAIT: Duration = Duration::from_secs(5);
+const RECEIVE_WAIT: Duration = Duration::from_secs(2);
 
 /// How long closing in order may take. Then the connection is cut.
 pub(super) const CLOSE_MAX: Duration = Duration::from_secs(5);
@@ -69,12 +74,9 @@ impl ReceiverLink {
             ..ServiceBusReceiverOptions::default()
         };
         let attached = client.create_receiver_for_queue(place.entity.as_str(), options);
-        match within(OPEN_MAX, &place, "open a receiver", attached).await {
+        match within(ATTACH_MAX, &place, "open a receiver", attached).await {
             Ok(receiver) => Ok(Self { place, client, receiver }),
-            Err(error) => {
-                close(&place, async { client.dispose().await.map_err(drop) }).await;
-                Err(error)
-            }
+            Err(error) => Err(not_attached(&place, client, error).await),
         }
     }
 
@@ -150,12 +152,9 @@ impl SenderLink {
         let mut client = connect(connection_string, &place).await?;
         let options = ServiceBusSenderOptions::default();
         let attached = client.create_sender(place.entity.as_str(), options);
-        match within(OPEN_MAX, &place, "open a sender", attached).await {
+        match within(ATTACH_MAX, &place, "open a sender", attached).await {
             Ok(sender) => Ok(Self { place, client, sender }),
-            Err(error) => {
-                close(&place, async { client.dispose().await.map_err(drop) }).await;
-                Err(error)
-            }
+            Err(error) => Err(not_attached(&place, client, error).await),
         }
     }
 
@@ -217,7 +216,16 @@ async fn connect(
             }
         }
     };
-    within(OPEN_MAX, place, "connect", connected).await
+    within(CONNECT_MAX, place, "connect", connected).await
+}
+
+/// Takes leave of a broker that said no. A connection that broke is cut: on it, leaving in order
+/// would wait for an answer as well.
+async fn not_attached(place: &Place, client: Client, error: BrokerError) -> BrokerError {
+    if !matches!(error, BrokerError::Unreachable { .. }) {
+        close(place, async { client.dispose().await.map_err(drop) }).await;
+    }
+    error
 }
 
 async fn within<T, E: Error + Send + Sync + 'static>(

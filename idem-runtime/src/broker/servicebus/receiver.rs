@@ -224,8 +224,9 @@ impl Actor {
         link.dispose().await;
     }
 
-    /// What the renewer gives back goes first, since the next command may be for that message;
-    /// then commands, of which there are no more than messages held.
+    /// Receiving comes last. Nothing starves it, since there is less than one command and one
+    /// renewal for each message held. A message that was renewed is taken back before the one who
+    /// asked for it can ask for more.
     async fn next(&mut self, closing: &mut oneshot::Receiver<()>) -> Event {
         let room = self.held.len() + self.left.len() < self.limit;
         let lock_ends = self.left.first_key_value().map(|(key, _)| *key);

@@ -9,7 +9,9 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::super::ServiceBus;
-use super::support::{HANG, complete, eventually, receive, send, start, start_with_orders};
+use super::support::{
+    HANG, SHORT_LOCK, complete, eventually, receive, send, start, start_with_orders,
+};
 use crate::broker::{BrokerError, Receiver, Settler, Source};
 use crate::settle::Settlement;
 
@@ -104,28 +106,23 @@ async fn renewals_connect_again() {
 #[tokio::test]
 async fn connections_that_drop_at_random_lose_nothing() {
     const MESSAGES: usize = 500;
-    for seed in [1, 2] {
-        let options = QueueOptions::new("orders")
-            .lock_duration(Duration::from_secs(1))
-            .max_delivery_count(2_000);
-        let (emulator, bus) = start(options).await;
-        send(&bus, MESSAGES).await;
-        let drops = [
-            Fault::drop_connection_at_delivery().probability(0.02),
-            Fault::drop_connection_at_settlement().probability(0.02),
-        ];
-        let drops = drops.map(|drop| emulator.faults().add(drop.on("orders").seed(seed).times(15)));
+    const SEED: u64 = 7;
+    let options = QueueOptions::new("orders").lock_duration(SHORT_LOCK).max_delivery_count(2_000);
+    let (emulator, bus) = start(options).await;
+    send(&bus, MESSAGES).await;
+    let drops = [
+        Fault::drop_connection_at_delivery().probability(0.01),
+        Fault::drop_connection_at_settlement().probability(0.01),
+    ];
+    let drops = drops.map(|drop| emulator.faults().add(drop.on("orders").seed(SEED).times(6)));
 
-        let consumed = timeout(4 * HANG, consume(&bus, &emulator)).await;
-        let (reopened, completed) = consumed.expect("all is consumed in time");
-        assert_eq!(completed.len(), MESSAGES, "seed {seed}");
-        let fired: u64 = drops.iter().map(|drop| drop.fired()).sum();
-        assert!(
-            fired >= 10 && reopened >= 5,
-            "seed {seed}: {fired} drops, {reopened} times reopened"
-        );
-        assert_eq!(emulator.counts("orders").unwrap().dead_lettered, 0);
-    }
+    let consumed = timeout(4 * HANG, consume(&bus, &emulator)).await;
+    let (reopened, seen) = consumed.expect("all is consumed in time");
+    assert_eq!(seen.len(), MESSAGES);
+    assert_eq!(emulator.events().totals().completed, MESSAGES as u64);
+    let fired = drops.map(|drop| drop.fired());
+    assert!(fired[0] >= 2 && fired[1] >= 2, "{fired:?}");
+    assert!(reopened >= 2, "{reopened}");
 }
 
 /// Completes messages until the queue is empty. Gives the number of times that the receiver had to

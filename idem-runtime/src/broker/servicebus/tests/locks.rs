@@ -35,13 +35,11 @@ async fn a_lost_lock_is_told_at_once_while_others_are_settled() {
 
     let settler = receiver.settler();
     let started = Instant::now();
-    let renewal = tokio::spawn({
-        let settler = settler.clone();
-        async move { settler.renew(lost.lock).await }
-    });
-    let again = receive(&mut receiver).await;
-    settler.settle(again.lock, complete()).await.unwrap();
-    let renewed = renewal.await.unwrap();
+    let settled_meanwhile = async {
+        let again = receive(&mut receiver).await;
+        settler.settle(again.lock, complete()).await.unwrap();
+    };
+    let (renewed, ()) = tokio::join!(settler.renew(lost.lock), settled_meanwhile);
     assert!(matches!(renewed, Err(BrokerError::LockLost)), "{renewed:?}");
     // The client's own retries would take 11 s.
     assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
