@@ -253,7 +253,12 @@ pub async fn main(example: impl Future<Output = anyhow::Result<bool>>) -> ExitCo
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("off"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
-    match example.await {
+    // Interrupted, it still removes its temporary files.
+    let result = tokio::select! {
+        result = example => result,
+        _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
+    };
+    match result {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {

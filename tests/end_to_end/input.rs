@@ -124,7 +124,7 @@ async fn what_cannot_be_handled_is_dead_lettered_with_a_reason_and_the_rest_is_d
         ("", "MissingMessageId", "the message has no MessageId"),
         ("2 text", "UndecodableBody", "the body is not JSON"),
         ("3 empty", "EmptyBody", "the body is empty"),
-        ("4 type", "UndecodableBody", "field `account` does not fit the message: invalid type"),
+        ("4 type", "UndecodableBody", "field `account` does not fit the message: expected i64"),
         ("5 missing", "UndecodableBody", "missing field `account`"),
     ];
     let dead_letters = bench.dead_letters();
