@@ -11,7 +11,7 @@ use anyhow::Context;
 use idem_emulator::{Emulator, QueueOptions};
 use idem_runtime::broker::OutgoingMessage;
 use idem_runtime::broker::servicebus::ServiceBus;
-use idem_runtime::store::{Sqlite, Store};
+use idem_runtime::store::Sqlite;
 use idem_runtime::{Consumer, Failure, Tx, idempotent, shutdown_signal};
 use idem_tests::database::SqliteFile;
 use serde::{Deserialize, Serialize};

@@ -1,20 +1,31 @@
-//! Runs an emulator for clients in other processes, until Ctrl-C or the end of its standard input.
+//! Runs an emulator for clients in other processes, until the end of its standard input.
 //!
 //! `cargo run -p idem-emulator --example serve -- 5672 orders invoices`
 
+use std::error::Error;
 use std::io::Read;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use idem_emulator::{Emulator, QueueOptions};
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> ExitCode {
+    match serve() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let port = arguments.next().map_or(Ok(5672), |port| port.parse())?;
     let mut builder = Emulator::builder().port(port);
     for queue in arguments {
-        builder = builder.queue(
-            QueueOptions::new(queue).lock_duration(Duration::from_secs(5)).assign_message_ids(true),
-        );
+        let queue = QueueOptions::new(queue).lock_duration(Duration::from_secs(5));
+        builder = builder.queue(queue.assign_message_ids(true));
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let emulator = runtime.block_on(builder.start())?;

@@ -50,11 +50,10 @@ fn qualifiers(function: &HandlerFn, errors: &mut Errors) {
     if let Some(token) = function.method_token() {
         errors.push(errors::method(token, &name));
     }
-    if signature.asyncness.is_none() {
-        errors.push(errors::not_async(signature.fn_token, &name));
-    }
     if let Some(token) = signature.constness {
         errors.push(errors::qualified(token, &name, "const"));
+    } else if signature.asyncness.is_none() {
+        errors.push(errors::not_async(signature.fn_token, &name));
     }
     match signature.safety {
         Safety::Unsafe(token) => errors.push(errors::qualified(token, &name, "unsafe")),

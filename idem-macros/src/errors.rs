@@ -109,9 +109,9 @@ pub(crate) fn crate_path_relative(path: impl ToTokens) -> Error {
 
 // The function.
 
-pub(crate) fn not_a_function(keyword: impl ToTokens, article: &str, kind: &str) -> Error {
+pub(crate) fn not_a_function(keyword: impl ToTokens, found: &str) -> Error {
     let text = format!(
-        "`#[idempotent]` goes on an `async fn`, found {article} {kind}\n\
+        "`#[idempotent]` goes on an `async fn`, found {found}\n\
          help: put it on the function that handles the message"
     );
     Error::new_spanned(keyword, text)

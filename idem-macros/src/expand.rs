@@ -1,14 +1,14 @@
 //! From tokens to tokens, and from a checked handler to its code.
 
 use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};
-use quote::{format_ident, quote};
+use quote::{ToTokens, format_ident, quote};
 use syn::spanned::Spanned;
 use syn::{Path, Type, parse_quote};
 
 use crate::args::Args;
 use crate::check::check;
 use crate::errors::Errors;
-use crate::item::HandlerFn;
+use crate::item::{HandlerFn, NotRead};
 use crate::model::{Handler, Identity, Marker, Parameters};
 
 /// The whole attribute: the function as written, then what is generated beside it.
@@ -18,28 +18,18 @@ use crate::model::{Handler, Identity, Marker, Parameters};
 pub(crate) fn idempotent(arguments: TokenStream, item: TokenStream) -> TokenStream {
     let mut errors = Errors::default();
     let args = Args::parse(arguments, &mut errors);
-    let function = match HandlerFn::parse(item.clone()) {
-        Ok(function) => function,
-        Err(error) => {
-            errors.push(error);
-            let errors = errors.into_tokens();
-            return quote! { #item #errors };
-        }
-    };
     let runtime = args.runtime.given().cloned().unwrap_or_else(|| parse_quote!(::idem_runtime));
-    let is_method = function.method_token().is_some();
-    let marker = function.marker();
-    let generated = match check(args, &function, errors) {
-        Ok(handler) => {
-            let implementation = implementation(&handler, &marker, &runtime);
-            let marker = definition(&marker);
-            quote! { #implementation #marker }
-        }
-        Err(errors) if is_method => errors.into_tokens(),
-        Err(errors) => {
-            let (errors, stub) = (errors.into_tokens(), stub(&marker, &runtime));
-            let marker = definition(&marker);
-            quote! { #errors #stub #marker }
+    let generated = match HandlerFn::parse(item.clone()) {
+        Ok(function) => match check(args, &function, errors) {
+            Ok(handler) => accepted(&handler, &function.marker(), &runtime),
+            // Inside an `impl` there is no place for a marker.
+            Err(errors) if function.method_token().is_some() => errors.into_tokens(),
+            Err(errors) => refused(errors, Some(function.marker()), &runtime),
+        },
+        Err(NotRead::HalfTyped(marker)) => refused(errors, marker, &runtime),
+        Err(NotRead::Other(error)) => {
+            errors.push(error);
+            errors.into_tokens()
         }
     };
     // A handler is `async` because we say so, whether or not it awaits.
@@ -48,6 +38,20 @@ pub(crate) fn idempotent(arguments: TokenStream, item: TokenStream) -> TokenStre
         #item
         #generated
     }
+}
+
+/// The marker comes last: an editor takes the name for the function's, which it first meets.
+fn accepted(handler: &Handler, marker: &Marker, runtime: &Path) -> TokenStream {
+    let (implementation, definition) =
+        (implementation(handler, marker, runtime), definition(marker));
+    quote! { #implementation #definition }
+}
+
+fn refused(errors: Errors, marker: Option<Marker>, runtime: &Path) -> TokenStream {
+    let errors = errors.into_tokens();
+    let stub = marker.as_ref().map(|marker| stub(marker, runtime));
+    let definition = marker.as_ref().map(definition);
+    quote! { #errors #stub #definition }
 }
 
 fn definition(marker: &Marker) -> TokenStream {
@@ -64,16 +68,18 @@ fn definition(marker: &Marker) -> TokenStream {
 /// What the runtime calls. Everything that is not the user's is generic code there.
 fn implementation(handler: &Handler, marker: &Marker, runtime: &Path) -> TokenStream {
     let Parameters { transaction, message, extractors } = &handler.parameters;
-    let (generics, store, work) = match transaction {
+    let (generics, store, work, condition) = match transaction {
         Some(transaction) => (
             None,
             quote! { <#transaction as #runtime::__private::Transaction>::Store },
             quote! { #transaction },
+            Some(condition(transaction, runtime)),
         ),
         None => (
             Some(quote! { <__Store: #runtime::__private::Store> }),
             quote! { __Store },
             quote! { #runtime::__private::NoTransaction },
+            None,
         ),
     };
     let spec = spec(handler, &marker.function, runtime);
@@ -85,7 +91,7 @@ fn implementation(handler: &Handler, marker: &Marker, runtime: &Path) -> TokenSt
         #cfgs
         #[automatically_derived]
         #[allow(deprecated)]
-        impl #generics #runtime::__private::Handler<#store> for #name {
+        impl #generics #runtime::__private::Handler<#store> for #name #condition {
             const SPEC: #runtime::__private::HandlerSpec = #spec;
             type Message = #message;
             type Work = #work;
@@ -94,6 +100,24 @@ fn implementation(handler: &Handler, marker: &Marker, runtime: &Path) -> TokenSt
             #call
         }
     }
+}
+
+/// Without this bound a type that is no transaction would be reported once for each item of the
+/// implementation. It takes the type's own span, so that the caret covers the type; only `$crate`
+/// means what its own span says.
+fn condition(transaction: &Type, runtime: &Path) -> TokenStream {
+    let [_, last] = ends(transaction);
+    let bound = quote! { #runtime::__private::Transaction };
+    let bound: TokenStream = bound
+        .into_iter()
+        .map(|mut token| {
+            if token.to_string() != "$crate" {
+                token.set_span(last);
+            }
+            token
+        })
+        .collect();
+    quote! { where #transaction: #bound }
 }
 
 fn spec(handler: &Handler, name: &str, runtime: &Path) -> TokenStream {
@@ -118,7 +142,9 @@ fn spec(handler: &Handler, name: &str, runtime: &Path) -> TokenStream {
 }
 
 fn key(identity: &Identity, runtime: &Path) -> Option<TokenStream> {
-    let Identity::Fields(fields) = identity else { return None };
+    let Identity::Fields(fields) = identity else {
+        return None;
+    };
     let (message, key) = (local("message"), local("key"));
     let parts = fields.iter().map(|field| {
         let span = field.members.first().map_or_else(Span::call_site, Spanned::span);
@@ -154,16 +180,24 @@ fn call(handler: &Handler, runtime: &Path) -> TokenStream {
     let extracted = extractors.iter().map(|extractor| {
         quote! { <#extractor as #runtime::__private::FromContext<'_>>::from_context(#context)? }
     });
-    let output = located_at(handler.output.span(), quote! {
-        #runtime::__private::HandlerResult::finish
-    });
+    let [first, last] = ends(&handler.output);
+    let finish = located_at(first, quote! { #runtime::__private::HandlerResult::finish });
+    let mut called = function.clone();
+    called.set_span(Span::call_site().located_at(first));
+    let awaited = located_at(last, quote! { .await });
+    let signature = located_at(
+        function.span(),
+        quote! {
+            async fn call<'a>(
+                #work: &'a mut Self::Work,
+                #message: Self::Message,
+                #context: &'a #runtime::__private::Context,
+            ) -> ::core::result::Result<(), #runtime::__private::Failure>
+        },
+    );
     quote! {
-        async fn call<'a>(
-            #work: &'a mut Self::Work,
-            #message: Self::Message,
-            #context: &'a #runtime::__private::Context,
-        ) -> ::core::result::Result<(), #runtime::__private::Failure> {
-            #output(#function(#transaction #message #(, #extracted)*).await)
+        #signature {
+            #finish(#called(#transaction #message #(, #extracted)*) #awaited)
         }
     }
 }
@@ -197,6 +231,13 @@ fn stub(marker: &Marker, runtime: &Path) -> TokenStream {
 /// A name of our own: neither the user's items nor the user's arguments can be meant by it.
 fn local(name: &str) -> Ident {
     format_ident!("__{name}", span = Span::mixed_site())
+}
+
+/// The spans of the first and the last token: between them, a caret covers all of them.
+fn ends(tokens: &impl ToTokens) -> [Span; 2] {
+    let mut spans = tokens.to_token_stream().into_iter().map(|token| token.span());
+    let first = spans.next().unwrap_or_else(Span::call_site);
+    [first, spans.last().unwrap_or(first)]
 }
 
 /// Puts carets on user code without making the tokens the user's: lints stay quiet in them, and

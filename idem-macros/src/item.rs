@@ -4,10 +4,18 @@ use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
-use syn::{Attribute, FnArg, PatType, Result, Signature, Visibility};
+use syn::{Attribute, Error, FnArg, PatType, Signature, Visibility};
 
 use crate::errors;
 use crate::model::Marker;
+
+/// Why an item cannot be a handler.
+pub(crate) enum NotRead {
+    /// It is no function.
+    Other(Error),
+    /// A function with a half-typed signature. rustc reports it, so that we need not.
+    HalfTyped(Option<Marker>),
+}
 
 /// A function with the attribute on it.
 pub(crate) struct HandlerFn {
@@ -18,18 +26,27 @@ pub(crate) struct HandlerFn {
 
 impl HandlerFn {
     /// Reads an item. Its body may be half-typed: it is not looked at.
-    pub(crate) fn parse(item: TokenStream) -> Result<Self> {
-        let parser = |input: ParseStream<'_>| {
+    pub(crate) fn parse(item: TokenStream) -> Result<Self, NotRead> {
+        let head = |input: ParseStream<'_>| {
             let attributes = input.call(Attribute::parse_outer)?;
-            let visibility = input.parse()?;
-            let ahead = input.fork();
-            let signature = input.parse::<Signature>();
-            let rest = if signature.is_ok() { input } else { &ahead };
-            let rest = rest.parse::<TokenStream>()?;
-            let signature = signature.map_err(|error| other_item(rest).unwrap_or(error))?;
-            Ok(Self { cfgs: cfgs(&attributes), visibility, signature })
+            Ok((attributes, input.parse::<Visibility>()?, input.parse::<TokenStream>()?))
         };
-        parser.parse2(item)
+        let signature_and_body = |input: ParseStream<'_>| {
+            let signature = input.parse::<Signature>()?;
+            input.parse::<TokenStream>()?;
+            Ok(signature)
+        };
+        let (attributes, visibility, rest) = head.parse2(item).map_err(NotRead::Other)?;
+        let cfgs = cfgs(&attributes);
+        match signature_and_body.parse2(rest.clone()) {
+            Ok(signature) => Ok(Self { cfgs, visibility, signature }),
+            Err(_) => Err(match other_item(rest.clone()) {
+                Some(error) => NotRead::Other(error),
+                None => NotRead::HalfTyped(
+                    name_after_fn(rest).map(|name| marker(&name, visibility, cfgs)),
+                ),
+            }),
+        }
     }
 
     /// The function's name for people.
@@ -59,13 +76,18 @@ impl HandlerFn {
     }
 
     pub(crate) fn marker(&self) -> Marker {
-        let at_the_function = Span::call_site().located_at(self.signature.ident.span());
-        Marker {
-            name: Ident::new(&marker_name(&self.name()), at_the_function),
-            visibility: self.visibility.clone(),
-            cfgs: self.cfgs.clone(),
-            function: self.name(),
-        }
+        marker(&self.signature.ident, self.visibility.clone(), self.cfgs.clone())
+    }
+}
+
+fn marker(function: &Ident, visibility: Visibility, cfgs: TokenStream) -> Marker {
+    let function_name = function.unraw().to_string();
+    let at_the_function = Span::call_site().located_at(function.span());
+    Marker {
+        name: Ident::new(&marker_name(&function_name), at_the_function),
+        visibility,
+        cfgs,
+        function: function_name,
     }
 }
 
@@ -92,23 +114,30 @@ fn cfgs(attributes: &[Attribute]) -> TokenStream {
     cfgs.map(ToTokens::to_token_stream).collect()
 }
 
-/// The error for an item that is no function; `None` for a function that cannot be parsed.
-fn other_item(item: TokenStream) -> Option<syn::Error> {
-    item.into_iter().find_map(|token| {
-        let (article, kind) = match token.to_string().as_str() {
-            "struct" => ("a", "struct"),
-            "enum" => ("an", "enum"),
-            "union" => ("a", "union"),
-            "trait" => ("a", "trait"),
-            "impl" => ("an", "`impl`"),
-            "mod" => ("a", "module"),
-            "type" => ("a", "type alias"),
-            "static" => ("a", "static"),
-            "use" => ("an", "import"),
-            _ => return None,
-        };
-        Some(errors::not_a_function(token, article, kind))
-    })
+/// The error for an item that is no function; `None` for a function.
+fn other_item(item: TokenStream) -> Option<Error> {
+    let other = |token, found| Some(errors::not_a_function(token, found));
+    let tokens: Vec<TokenTree> = item.into_iter().collect();
+    for token in &tokens {
+        match token.to_string().as_str() {
+            "fn" => return None,
+            "struct" => return other(token, "a struct"),
+            "enum" => return other(token, "an enum"),
+            "trait" => return other(token, "a trait"),
+            "impl" => return other(token, "an `impl`"),
+            "mod" => return other(token, "a module"),
+            _ => {}
+        }
+    }
+    other(tokens.first()?, "another item")
+}
+
+fn name_after_fn(item: TokenStream) -> Option<Ident> {
+    let mut tokens = item.into_iter().skip_while(|token| token.to_string() != "fn");
+    match tokens.nth(1) {
+        Some(TokenTree::Ident(name)) => Some(name),
+        _ => None,
+    }
 }
 
 fn find_ident(tokens: TokenStream, word: &str) -> Option<TokenTree> {

@@ -12,9 +12,11 @@ use crate::model::KeyField;
 /// Reads the string form.
 pub(crate) fn from_text(text: &LitStr) -> Result<Vec<KeyField>> {
     let value = text.value();
+    // Not the string's own span: rustc would offer to replace the whole string by one field.
+    let span = Span::call_site().located_at(text.span());
     let fields = value.split(',').filter(|field| !field.trim().is_empty());
     let fields = fields.map(|field| Written {
-        pieces: vec![(field.to_owned(), text.span())],
+        pieces: vec![(field.to_owned(), span)],
         at: text.to_token_stream(),
     });
     read(fields, text.span())

@@ -1,4 +1,19 @@
 //! Idempotent message handling for Azure Service Bus.
+//!
+//! Service Bus delivers a message at least once. Put [`#[idempotent]`](idempotent) on the
+//! `async fn` that handles it, and the effect in its database happens once: a *claim* for the
+//! message is inserted in the handler's own transaction, the claims' unique constraint is the only
+//! judge of "done before", and the message is settled by what was committed.
+//!
+//! A [`Consumer`] receives from a [`broker`] and runs a [`Handler`] for each [`Delivery`], through
+//! [`execute()`], with its effects in a [`store`]. Someone with a loop of their own calls
+//! [`execute()`] and settles by its [`Outcome`].
+//!
+//! # Features
+//!
+//! `sqlite`, `postgres` and `servicebus`, all on by default. `servicebus` needs the development
+//! files of OpenSSL to build, on Debian `pkg-config` and `libssl-dev`, since the Azure client
+//! depends on them.
 
 #[doc(hidden)]
 #[path = "private.rs"]
@@ -18,6 +33,79 @@ pub use consumer::{Consumer, ConsumerBuilder, shutdown_signal};
 pub use delivery::{Delivery, Property, SourceId};
 pub use execute::execute;
 pub use handler::{Context, FromContext, Handler, HandlerSpec, Level, State};
+/// Makes an `async fn` an idempotent message handler.
+///
+/// The function stays what it is and can be called in tests. Beside it the attribute puts a struct
+/// that stands for the handler when it is registered: `place_order` becomes `PlaceOrderHandler`.
+///
+#[cfg_attr(feature = "postgres", doc = "```")]
+#[cfg_attr(not(feature = "postgres"), doc = "```ignore")]
+/// use idem_runtime::store::Postgres;
+/// use idem_runtime::{Failure, Tx, idempotent};
+///
+/// #[derive(serde::Deserialize)]
+/// struct PlaceOrder {
+///     customer_id: i64,
+///     external_ref: String,
+///     amount_cents: i64,
+/// }
+///
+/// #[idempotent(key = "customer_id, external_ref")]
+/// async fn place_order(tx: &mut Tx<Postgres>, order: PlaceOrder) -> Result<(), Failure> {
+///     sqlx::query("INSERT INTO orders (customer_id, external_ref, amount_cents) VALUES ($1, $2, $3)")
+///         .bind(order.customer_id)
+///         .bind(&order.external_ref)
+///         .bind(order.amount_cents)
+///         .execute(&mut **tx)
+///         .await?;
+///     Ok(())
+/// }
+///
+/// # fn is_a_handler<H: idem_runtime::Handler<Postgres>>(_: H) {}
+/// # is_a_handler(PlaceOrderHandler);
+/// ```
+///
+/// # Arguments
+///
+/// All are optional.
+///
+/// - `level = 0`, `1` or `2`: how the handler is made idempotent, see [`Level`]. The default is 2
+///   with a `key` and 1 without.
+/// - `key = "customer_id, address.postcode"`: the fields of the message that identify the
+///   operation, at level 2. Their order counts. Written as `key(customer_id, address.postcode)`,
+///   errors point at the field itself and editors can rename it. Each field implements
+///   [`KeyPart`].
+/// - `scope = "orders.place"`: the name under which the handler's keys live. The default is the
+///   package and the function, as in `shop::place_order`, so a renamed function forgets what it has
+///   done unless its scope is set.
+/// - `crate = ::path`: where this crate is, if not at `::idem_runtime`. The path is absolute or
+///   starts with `crate::`.
+///
+/// # Requirements
+///
+/// - The function is `async`, free and not generic, and its future is `Send`.
+/// - At levels 1 and 2 the first parameter is `&mut Tx<_>`: the claim and the handler's rows commit
+///   together. At level 0 it may be left out.
+/// - Next comes the message, by value: a type that implements `serde::Deserialize` without
+///   borrowing.
+/// - Then any number of [extractors](FromContext): `&Delivery`, `State<T>`.
+/// - It returns `Result<T, E>`, where `E` converts into [`Failure`], as every error does. `Ok`
+///   commits and drops the value, `Err` rolls back.
+///
+/// # Expansion
+///
+/// The function exactly as written, the unit struct with the function's visibility, and one
+/// implementation of [`Handler`] for it: the constants, the key of a message, and the call of the
+/// function. All else is generic code of this crate.
+///
+/// # Limitations
+///
+/// - A first parameter of level 0 that is written `&mut _` is taken for the transaction; a type
+///   alias of the whole reference is not recognized as one. Aliases of `Tx<_>` are.
+/// - Methods cannot be handlers: an attribute inside an `impl` cannot add items.
+/// - Parameters cannot have `#[cfg]`, and `#[cfg]`s inside a `#[cfg_attr]` of the function are not
+///   followed.
+/// - A key field whose value is an `Option`, a float or a map is refused.
 pub use idem_macros::idempotent;
 pub use key::KeyPart;
 pub use outcome::{Failure, Outcome};

@@ -5,7 +5,7 @@ pub use crate::key::KeyEncoder;
 pub use crate::outcome::Failure;
 pub use crate::store::{NoTransaction, Store};
 
-use crate::store::Tx;
+use crate::store::{Tx, Work};
 
 /// Finds the store of a handler's transaction argument, also behind a type alias.
 #[diagnostic::on_unimplemented(
@@ -13,7 +13,7 @@ use crate::store::Tx;
     label = "expected `Tx<_>`",
     note = "a handler takes `&mut Tx<S>` first, where `S` is the store: `Tx<Postgres>`, `Tx<Sqlite>`"
 )]
-pub trait Transaction {
+pub trait Transaction: Work<Self::Store> {
     /// The store that the transaction is open in.
     type Store: Store;
 }
@@ -25,7 +25,7 @@ impl<S: Store> Transaction for Tx<S> {
 /// What a handler may return.
 #[diagnostic::on_unimplemented(
     message = "a handler must return `Result`, found `{Self}`",
-    label = "not a `Result` whose error converts into `Failure`",
+    label = "not a `Result`",
     note = "`Ok` commits the claim, `Err` rolls it back"
 )]
 pub trait HandlerResult {
@@ -33,8 +33,26 @@ pub trait HandlerResult {
     fn finish(self) -> Result<(), Failure>;
 }
 
-impl<T, E: Into<Failure>> HandlerResult for Result<T, E> {
+impl<T, E: HandlerError> HandlerResult for Result<T, E> {
     fn finish(self) -> Result<(), Failure> {
-        self.map(drop).map_err(Into::into)
+        self.map(drop).map_err(HandlerError::into_failure)
+    }
+}
+
+/// The error of what a handler may return.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the error of a handler",
+    label = "this error does not convert into `Failure`",
+    note = "return `Failure`, or an error that implements `std::error::Error + Send + Sync + 'static`"
+)]
+pub trait HandlerError {
+    /// Converts, as `?` would.
+    fn into_failure(self) -> Failure;
+}
+
+#[diagnostic::do_not_recommend]
+impl<E: Into<Failure>> HandlerError for E {
+    fn into_failure(self) -> Failure {
+        self.into()
     }
 }

@@ -16,22 +16,35 @@ pub enum Settlement {
     Leave,
 }
 
+/// What happens to a message that is given back, which decides whether to give it back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It comes again.
+    Earlier,
+    /// The broker dead-letters it, and can only say that its deliveries were used up.
+    Last,
+    /// It comes again, however often: it is in the dead-letter queue, and there is no other place
+    /// to move it to.
+    DeadLettered,
+}
+
 /// The settlement that follows from an outcome.
-///
-/// `last_delivery` says that the broker would dead-letter the message when it comes back once
-/// more: then it is dead-lettered now, with the real reason.
-pub(crate) fn settlement(outcome: Outcome, last_delivery: bool) -> Settlement {
-    match outcome {
-        Outcome::Done(proof) | Outcome::Duplicate(proof) => Settlement::Complete(proof),
-        Outcome::Reject(rejection) => Settlement::DeadLetter(rejection),
-        Outcome::Retry(reason) if last_delivery => {
+pub(crate) fn settlement(outcome: Outcome, standing: Standing) -> Settlement {
+    match (outcome, standing) {
+        (Outcome::Done(proof) | Outcome::Duplicate(proof), _) => Settlement::Complete(proof),
+        (Outcome::Reject(rejection), Standing::Earlier | Standing::Last) => {
+            Settlement::DeadLetter(rejection)
+        }
+        // Given back it would come again at once, and be rejected again at once.
+        (Outcome::Reject(_), Standing::DeadLettered) => Settlement::Leave,
+        (Outcome::Retry(reason), Standing::Last) => {
             Settlement::DeadLetter(Rejection::new("DeliveriesExhausted", reason.to_string()))
         }
-        Outcome::Retry(_) => Settlement::Abandon,
+        (Outcome::Retry(_), Standing::Earlier | Standing::DeadLettered) => Settlement::Abandon,
         // Whoever holds the key may still fail, so a busy message is never dead-lettered by us.
-        Outcome::Busy => Settlement::Abandon,
+        (Outcome::Busy, _) => Settlement::Abandon,
         // The commit may have happened: only the claim, met by the next delivery, can tell.
-        Outcome::Unknown(_) => Settlement::Leave,
+        (Outcome::Unknown(_), _) => Settlement::Leave,
     }
 }
 
@@ -41,8 +54,8 @@ mod tests {
     use crate::outcome::RetryReason;
     use crate::store::{Fault, StoreError};
 
-    fn told(outcome: Outcome, last_delivery: bool) -> String {
-        match settlement(outcome, last_delivery) {
+    fn told(outcome: Outcome, standing: Standing) -> String {
+        match settlement(outcome, standing) {
             Settlement::Complete(_) => "complete".to_owned(),
             Settlement::Abandon => "abandon".to_owned(),
             Settlement::DeadLetter(rejection) => format!("dead-letter {}", rejection.reason()),
@@ -50,25 +63,30 @@ mod tests {
         }
     }
 
-    /// Every outcome, on an earlier delivery and on the last one.
+    /// Every outcome in every standing.
     #[test]
     fn the_settlement_follows_from_the_outcome() {
+        let done = || Outcome::Done(Proof::for_test());
+        let duplicate = || Outcome::Duplicate(Proof::for_test());
+        let busy = || Outcome::Busy;
         let failed = || Outcome::Retry(RetryReason::Handler("no".into()));
         let panicked = || Outcome::Retry(RetryReason::Panic("boom".to_owned()));
         let rejected = || Outcome::Reject(Rejection::new("UnknownCurrency", "XXX"));
         let in_doubt = || Outcome::Unknown(StoreError::found("commit", Fault::InDoubt));
-        let table: [(&dyn Fn() -> Outcome, &str, &str); 7] = [
-            (&|| Outcome::Done(Proof::for_test()), "complete", "complete"),
-            (&|| Outcome::Duplicate(Proof::for_test()), "complete", "complete"),
-            (&|| Outcome::Busy, "abandon", "abandon"),
-            (&failed, "abandon", "dead-letter DeliveriesExhausted"),
-            (&panicked, "abandon", "dead-letter DeliveriesExhausted"),
-            (&rejected, "dead-letter UnknownCurrency", "dead-letter UnknownCurrency"),
-            (&in_doubt, "leave", "leave"),
+        let table: [(&dyn Fn() -> Outcome, [&str; 3]); 7] = [
+            (&done, ["complete", "complete", "complete"]),
+            (&duplicate, ["complete", "complete", "complete"]),
+            (&busy, ["abandon", "abandon", "abandon"]),
+            (&failed, ["abandon", "dead-letter DeliveriesExhausted", "abandon"]),
+            (&panicked, ["abandon", "dead-letter DeliveriesExhausted", "abandon"]),
+            (&rejected, ["dead-letter UnknownCurrency", "dead-letter UnknownCurrency", "leave"]),
+            (&in_doubt, ["leave", "leave", "leave"]),
         ];
-        for (outcome, earlier, last) in table {
-            assert_eq!(told(outcome(), false), earlier, "{:?}", outcome());
-            assert_eq!(told(outcome(), true), last, "{:?}, last delivery", outcome());
+        for (outcome, expected) in table {
+            let standings = [Standing::Earlier, Standing::Last, Standing::DeadLettered];
+            for (standing, expected) in standings.into_iter().zip(expected) {
+                assert_eq!(told(outcome(), standing), expected, "{:?}, {standing:?}", outcome());
+            }
         }
     }
 }

@@ -4,7 +4,6 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use crate::debian;
 use crate::report::Report;
 use crate::services::Services;
 use crate::shell::Shell;
@@ -19,7 +18,6 @@ pub(crate) struct Options {
 /// Runs the benchmark program with servers of its own.
 pub(crate) fn run(shell: &Shell, options: &Options) -> ExitCode {
     let mut report = Report::default();
-    report.step("system libraries", || debian::provide_libraries(shell));
     let services = Services::start(shell, &mut report);
     report.step("benchmarks", || {
         let mut cargo = shell.cargo();

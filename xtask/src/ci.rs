@@ -5,7 +5,6 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result};
 use clap::Args;
 
-use crate::debian;
 use crate::report::Report;
 use crate::shell::Shell;
 use crate::test;
@@ -43,7 +42,6 @@ pub(crate) fn run(shell: &Shell, options: &Options) -> ExitCode {
     } else {
         eprintln!("    known vulnerabilities are not checked; `cargo xtask ci --advisories` does");
     }
-    report.step("system libraries", || debian::provide_libraries(shell));
     report.step("clippy", || {
         cargo(shell, &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])
     });

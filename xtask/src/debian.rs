@@ -1,6 +1,5 @@
 //! Installing system packages, where that is ours to do: as root on Debian and its kin.
 
-use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,23 +11,6 @@ use crate::tools;
 
 /// Read by postgresql-common before it creates the machine's own cluster.
 const CREATE_CLUSTER_FOLDER: &str = "/etc/postgresql-common/createcluster.d";
-
-/// Provides the system libraries that the workspace links.
-///
-/// The Service Bus client brings an HTTP library that links the system's OpenSSL; openssl-sys
-/// looks for it in `OPENSSL_DIR`, then by pkg-config.
-pub(crate) fn provide_libraries(shell: &Shell) -> Result<()> {
-    let found = !cfg!(target_os = "linux") || env::var_os("OPENSSL_DIR").is_some() || has_openssl();
-    if found {
-        return Ok(());
-    }
-    install(shell, "OpenSSL's development files", &["pkg-config", "libssl-dev"])
-}
-
-fn has_openssl() -> bool {
-    let status = Command::new("pkg-config").args(["--exists", "openssl"]).status();
-    status.is_ok_and(|status| status.success())
-}
 
 /// Installs `packages`, which `what` needs; where it may not, the error says what to install.
 pub(crate) fn install(shell: &Shell, what: &str, packages: &[&str]) -> Result<()> {

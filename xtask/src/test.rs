@@ -4,10 +4,10 @@ use std::process::ExitCode;
 
 use clap::Args;
 
+use crate::book;
 use crate::report::Report;
 use crate::services::Services;
 use crate::shell::Shell;
-use crate::{book, debian};
 
 /// What to test.
 #[derive(Debug, Args)]
@@ -26,7 +26,6 @@ pub(crate) struct Options {
 /// Runs the tests and reports on every step.
 pub(crate) fn run(shell: &Shell, options: &Options) -> ExitCode {
     let mut report = Report::default();
-    report.step("system libraries", || debian::provide_libraries(shell));
     steps(shell, options, &mut report);
     report.finish()
 }

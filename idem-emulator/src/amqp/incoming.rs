@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::Limits;
 use super::error::{AmqpError, Violation};
 use super::performative::{BATCH_FORMAT, Outcome, Transfer};
-use crate::broker::{Part, Queue, Submission};
+use crate::broker::{Node, Part, Queue, Submission};
 use crate::codec::DecodeError;
 use crate::codec::message::{Sections, pack};
 use crate::management::RequestNode;
@@ -203,7 +203,7 @@ fn too_large() -> AmqpError {
 
 impl Destination {
     /// What a sender that names this node may send to, if anything.
-    pub(super) fn of(node: &crate::broker::Node) -> Result<Self, AmqpError> {
+    pub(super) fn of(node: &Node) -> Result<Self, AmqpError> {
         match node.part {
             Part::Main => Ok(Self::Queue(Arc::clone(&node.queue))),
             Part::DeadLetter => Err(AmqpError::new(

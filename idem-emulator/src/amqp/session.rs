@@ -16,7 +16,7 @@ use super::performative::{
 };
 use super::settlement::{self, Answers};
 use super::wake::LinkKey;
-use crate::broker::{ReceiveMode, Settled};
+use crate::broker::{ReceiveMode, Settled, Settlement};
 use crate::management::{Answer, RequestNode};
 
 /// How many transfer frames each side may send ahead.
@@ -384,7 +384,7 @@ impl Session {
     fn settle(
         &self,
         delivery_id: u32,
-        settlement: crate::broker::Settlement,
+        settlement: Settlement,
         success: &Outcome,
         shared: &mut Shared,
     ) -> Option<Outcome> {

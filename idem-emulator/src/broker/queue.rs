@@ -6,7 +6,9 @@ use std::task::Waker;
 use uuid::Uuid;
 
 use super::duplicates::DuplicateWindow;
-use super::message::{Amendments, DeadLetter, Message, Property, Submission, bytes};
+use super::message::{
+    Amendments, DeadLetter, Message, OVERHEAD_BYTES, Property, Submission, bytes,
+};
 use super::store::{Removed, Store};
 use super::waiters::ConsumerId;
 use super::{Context, MAX_DELIVERY_COUNT_EXCEEDED};
@@ -209,7 +211,7 @@ impl Queue {
                     .as_deref()
                     .filter(|id| is_new(id))
                     .map_or(0, DuplicateWindow::charge_of);
-                bytes(submission.content.len()) + super::message::OVERHEAD_BYTES + id
+                bytes(submission.content.len()) + OVERHEAD_BYTES + id
             })
             .sum();
         let used = state.charge + known.map_or(0, DuplicateWindow::charge);

@@ -26,6 +26,9 @@ pub trait Source: Send + Sync + 'static {
     /// Where the deliveries come from, for level 1 keys.
     fn id(&self) -> &SourceId;
 
+    /// Whether these are dead letters: there is no queue to dead-letter them to.
+    fn is_dead_letter_queue(&self) -> bool;
+
     /// Connects and starts to receive.
     ///
     /// The broker may lock up to `prefetch` messages for this receiver ahead of

@@ -101,6 +101,7 @@ impl<B: Source, S: Store> ConsumerBuilder<B, S> {
             store: self.store,
             handler,
             limits: self.limits,
+            from_dead_letters: self.source.is_dead_letter_queue(),
             counters: Arc::new(Counters::default()),
         };
         Ok(Consumer { source: self.source, shared: Arc::new(shared), limits: self.limits })

@@ -45,6 +45,7 @@ struct Shared<S: Store> {
     store: S,
     handler: Registered<S>,
     limits: Limits,
+    from_dead_letters: bool,
     counters: Arc<Counters>,
 }
 

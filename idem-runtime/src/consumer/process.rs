@@ -10,9 +10,10 @@ use super::Shared;
 use super::renewal::Renewal;
 use crate::backoff::Backoff;
 use crate::broker::{Locked, Settler};
+use crate::delivery::Delivery;
 use crate::handler::Context;
 use crate::outcome::{Chain, Outcome, RetryReason};
-use crate::settle::settlement;
+use crate::settle::{Standing, settlement};
 use crate::store::{Fault, Store};
 
 /// Pauses before a busy key, or a database that is away, is tried again.
@@ -42,8 +43,7 @@ pub(super) async fn process<S: Store>(
     report(&context, &outcome);
     shared.counters.count_outcome(&outcome);
 
-    let last_delivery = context.delivery().delivery_count() >= shared.limits.delivery_count_max;
-    let settlement = settlement(outcome, last_delivery);
+    let settlement = settlement(outcome, shared.standing(context.delivery()));
     shared.counters.count_settlement(&settlement);
     if let Err(error) = settler.settle(lock, settlement).await {
         shared.counters.settlements_failed.increment();
@@ -53,6 +53,16 @@ pub(super) async fn process<S: Store>(
 }
 
 impl<S: Store> Shared<S> {
+    fn standing(&self, delivery: &Delivery) -> Standing {
+        if self.from_dead_letters {
+            Standing::DeadLettered
+        } else if delivery.delivery_count() >= self.limits.delivery_count_max {
+            Standing::Last
+        } else {
+            Standing::Earlier
+        }
+    }
+
     async fn handle(&self, context: &Context) -> Outcome {
         let outcome = self.execute_with_patience(context).await;
         if let Outcome::Retry(_) = outcome {

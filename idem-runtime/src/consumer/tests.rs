@@ -26,6 +26,7 @@ const LOCK: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug)]
 struct ScriptedSource {
     id: SourceId,
+    dead_letters: bool,
     broker: Arc<ScriptedBroker>,
 }
 
@@ -70,6 +71,10 @@ impl Source for ScriptedSource {
 
     fn id(&self) -> &SourceId {
         &self.id
+    }
+
+    fn is_dead_letter_queue(&self) -> bool {
+        self.dead_letters
     }
 
     async fn open(&self, _prefetch: u32) -> Result<ScriptedReceiver, BrokerError> {
@@ -262,6 +267,7 @@ struct Bench {
     running: Running,
     stop: mpsc::Sender<()>,
     stopped: Option<mpsc::Receiver<()>>,
+    dead_letters: bool,
 }
 
 impl Bench {
@@ -274,12 +280,14 @@ impl Bench {
             running: Running::default(),
             stop,
             stopped: Some(stopped),
+            dead_letters: false,
         }
     }
 
     fn builder(&self) -> ConsumerBuilder<ScriptedSource, ScriptedStore> {
         let id = SourceId::new("bus.example.net", "orders");
-        let source = ScriptedSource { id, broker: Arc::clone(&self.broker) };
+        let broker = Arc::clone(&self.broker);
+        let source = ScriptedSource { id, dead_letters: self.dead_letters, broker };
         Consumer::builder(source, self.store.clone()).handler(Obedient).state(self.running.clone())
     }
 
@@ -374,6 +382,17 @@ async fn a_rejected_message_is_dead_lettered_at_once() {
         "{told:?}"
     );
     assert_eq!((summary.rejected, summary.dead_letters), (2, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_letter_is_never_dead_lettered_again() {
+    let mut bench = Bench::new(vec![vec![locked(1, 12, 0, "fail"), locked(2, 12, 0, "reject")]]);
+    bench.dead_letters = true;
+    let summary = bench.run_until_told(bench.builder(), 2).await;
+    let mut told = bench.broker.told();
+    told.sort_by_key(|(lock, _)| lock.0);
+    assert_eq!(told, [(LockId(1), "abandon".to_owned()), (LockId(2), "leave".to_owned())]);
+    assert_eq!(summary.dead_letters, 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -490,8 +509,11 @@ async fn what_cannot_start_says_why() {
 
 #[test]
 fn a_wrong_description_is_refused_with_all_problems_at_once() {
-    let source =
-        ScriptedSource { id: SourceId::new("bus.example.net", "orders"), broker: Arc::default() };
+    let source = ScriptedSource {
+        id: SourceId::new("bus.example.net", "orders"),
+        dead_letters: false,
+        broker: Arc::default(),
+    };
     let builder = Consumer::builder(source, ScriptedStore::default());
     let error = builder.handler(Obedient).in_flight_max(0).delivery_count_max(0).build();
     let error = error.expect_err("must be refused");

@@ -128,6 +128,10 @@ impl Source for Queue {
         &self.id
     }
 
+    fn is_dead_letter_queue(&self) -> bool {
+        self.is_dead_letters
+    }
+
     async fn open(&self, prefetch: u32) -> Result<LinkReceiver, BrokerError> {
         let place = self.place()?;
         LinkReceiver::open(self.connection_string(), place, self.id.clone(), prefetch).await

@@ -1,0 +1,68 @@
+#[allow(clippy::unused_async)]
+/// Places an order once.
+#[tracing::instrument(skip_all)]
+pub async fn place_order(
+    tx: &mut Tx<Postgres>,
+    PlaceOrder { customer_id, .. }: PlaceOrder,
+    delivery: &Delivery,
+    State(rates): State<Rates>,
+) -> Result<(), Failure> {
+    insert(tx, customer_id, rates).await?;
+    Ok(())
+}
+#[automatically_derived]
+#[allow(deprecated)]
+impl ::idem_runtime::__private::Handler<
+    <Tx<Postgres> as ::idem_runtime::__private::Transaction>::Store,
+> for PlaceOrderHandler
+where
+    Tx<Postgres>: ::idem_runtime::__private::Transaction,
+{
+    const SPEC: ::idem_runtime::__private::HandlerSpec = ::idem_runtime::__private::HandlerSpec {
+        name: "place_order",
+        scope: "orders.place",
+        level: ::idem_runtime::__private::Level::Two,
+        key: &["customer_id", "address.postcode"],
+    };
+    type Message = PlaceOrder;
+    type Work = Tx<Postgres>;
+    fn key(
+        __message: &Self::Message,
+        __key: &mut ::idem_runtime::__private::KeyEncoder,
+    ) {
+        __key.part(&__message.customer_id);
+        __key.part(&__message.address.postcode);
+    }
+    fn require(__requirements: &mut ::idem_runtime::__private::Requirements) {
+        <&Delivery as ::idem_runtime::__private::FromContext<
+            '_,
+        >>::require(__requirements);
+        <State<
+            Rates,
+        > as ::idem_runtime::__private::FromContext<'_>>::require(__requirements);
+    }
+    async fn call<'a>(
+        __work: &'a mut Self::Work,
+        __message: Self::Message,
+        __context: &'a ::idem_runtime::__private::Context,
+    ) -> ::core::result::Result<(), ::idem_runtime::__private::Failure> {
+        ::idem_runtime::__private::HandlerResult::finish(
+            place_order(
+                    __work,
+                    __message,
+                    <&Delivery as ::idem_runtime::__private::FromContext<
+                        '_,
+                    >>::from_context(__context)?,
+                    <State<
+                        Rates,
+                    > as ::idem_runtime::__private::FromContext<
+                        '_,
+                    >>::from_context(__context)?,
+                )
+                .await,
+        )
+    }
+}
+///The handler `place_order`, to register with a consumer.
+#[derive(::core::clone::Clone, ::core::marker::Copy, ::core::fmt::Debug)]
+pub struct PlaceOrderHandler;

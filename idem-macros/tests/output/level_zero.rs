@@ -1,0 +1,46 @@
+#[allow(clippy::unused_async)]
+pub(crate) async fn set_price(
+    price: Price,
+    State(cache): State<Cache>,
+) -> Result<(), Failure> {
+    cache.set(price).await
+}
+#[automatically_derived]
+#[allow(deprecated)]
+impl<
+    __Store: ::idem_runtime::__private::Store,
+> ::idem_runtime::__private::Handler<__Store> for SetPriceHandler {
+    const SPEC: ::idem_runtime::__private::HandlerSpec = ::idem_runtime::__private::HandlerSpec {
+        name: "set_price",
+        scope: ::core::concat!(::core::env!("CARGO_PKG_NAME"), "::", "set_price"),
+        level: ::idem_runtime::__private::Level::Zero,
+        key: &[],
+    };
+    type Message = Price;
+    type Work = ::idem_runtime::__private::NoTransaction;
+    fn require(__requirements: &mut ::idem_runtime::__private::Requirements) {
+        <State<
+            Cache,
+        > as ::idem_runtime::__private::FromContext<'_>>::require(__requirements);
+    }
+    async fn call<'a>(
+        __work: &'a mut Self::Work,
+        __message: Self::Message,
+        __context: &'a ::idem_runtime::__private::Context,
+    ) -> ::core::result::Result<(), ::idem_runtime::__private::Failure> {
+        ::idem_runtime::__private::HandlerResult::finish(
+            set_price(
+                    __message,
+                    <State<
+                        Cache,
+                    > as ::idem_runtime::__private::FromContext<
+                        '_,
+                    >>::from_context(__context)?,
+                )
+                .await,
+        )
+    }
+}
+///The handler `set_price`, to register with a consumer.
+#[derive(::core::clone::Clone, ::core::marker::Copy, ::core::fmt::Debug)]
+pub(crate) struct SetPriceHandler;

@@ -1,0 +1,33 @@
+#[allow(clippy::unused_async)]
+fn book(tx: &mut Tx<Postgres>, shipment: Shipment) -> Result<(), Failure> {
+    Ok(())
+}
+::core::compile_error! {
+    "handler `book` must be `async`"
+}
+::core::compile_error! {
+    "`level = 2` needs a `key`\nhelp: name the fields that identify the operation: `key = \"customer_id, external_ref\"`"
+}
+#[automatically_derived]
+impl<
+    __Store: ::idem_runtime::__private::Store,
+> ::idem_runtime::__private::Handler<__Store> for BookHandler {
+    const SPEC: ::idem_runtime::__private::HandlerSpec = ::idem_runtime::__private::HandlerSpec {
+        name: "",
+        scope: "",
+        level: ::idem_runtime::__private::Level::Zero,
+        key: &[],
+    };
+    type Message = ();
+    type Work = ::idem_runtime::__private::NoTransaction;
+    async fn call<'a>(
+        _: &'a mut Self::Work,
+        _: Self::Message,
+        _: &'a ::idem_runtime::__private::Context,
+    ) -> ::core::result::Result<(), ::idem_runtime::__private::Failure> {
+        ::core::future::pending().await
+    }
+}
+///The handler `book`, to register with a consumer.
+#[derive(::core::clone::Clone, ::core::marker::Copy, ::core::fmt::Debug)]
+struct BookHandler;

@@ -1,0 +1,209 @@
+//! What senders get wrong: each message ends on the dead-letter queue with a reason that helps,
+//! and the messages beside it are handled.
+
+use std::time::Duration;
+
+use idem_emulator::{Emulator, Fault, QueueOptions};
+use idem_runtime::broker::OutgoingMessage;
+use idem_runtime::broker::servicebus::{Queue, ServiceBus};
+use idem_runtime::consumer::{RunError, Summary};
+use idem_runtime::store::{Sqlite, Store};
+use idem_runtime::{Consumer, Delivery, Failure, Handler, Tx, idempotent};
+use idem_tests::database::SqliteFile;
+use idem_tests::until;
+use serde::Deserialize;
+use tokio::sync::oneshot;
+
+#[derive(Deserialize)]
+struct Entry {
+    account: i64,
+    #[serde(default)]
+    fails: u32,
+}
+
+#[idempotent(level = 1)]
+async fn append(tx: &mut Tx<Sqlite>, entry: Entry, delivery: &Delivery) -> Result<(), Failure> {
+    sqlx::query("INSERT INTO entries VALUES ($1)").bind(entry.account).execute(&mut **tx).await?;
+    if delivery.delivery_count() <= entry.fails {
+        return Err(format!("account {} is closed", entry.account).into());
+    }
+    Ok(())
+}
+
+const LOCK: Duration = Duration::from_secs(2);
+
+struct Bench {
+    emulator: Emulator,
+    bus: ServiceBus,
+    file: SqliteFile,
+}
+
+impl Bench {
+    async fn new(lock: Duration) -> Self {
+        let queue = QueueOptions::new("entries").lock_duration(lock).max_delivery_count(5);
+        let emulator = Emulator::builder().queue(queue).start().await.expect("the emulator starts");
+        let bus = ServiceBus::connect(&emulator.connection_string()).expect("a valid string");
+        let file = SqliteFile::new().await;
+        let table = "CREATE TABLE entries (account bigint NOT NULL)";
+        sqlx::query(table).execute(file.store.pool()).await.expect("a valid table");
+        Self { emulator, bus, file }
+    }
+
+    async fn send(&self, messages: Vec<OutgoingMessage>) {
+        let sender = self.bus.sender("entries").await.expect("a sender");
+        sender.send_all(messages).await.expect("sent");
+    }
+
+    /// Consumes until nothing is left on the source.
+    async fn consume(&self, source: Queue, handler: impl Handler<Sqlite>) -> Summary {
+        let consumer = Consumer::builder(source.clone(), self.file.store.clone())
+            .handler(handler)
+            .delivery_count_max(3)
+            .build()
+            .expect("a valid consumer");
+        let counters = consumer.counters();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let run = consumer.run_until(async {
+            stopped.await.ok();
+        });
+        let watch = async {
+            until("the source is empty", async || source.depth(1).await.expect("peeked") == 0)
+                .await;
+            stop.send(()).expect("the consumer is running");
+        };
+        let (ran, ()) = tokio::join!(run, watch);
+        ran.expect("the consumer starts");
+        counters.summary()
+    }
+
+    async fn entries(&self) -> Vec<i64> {
+        let entries = "SELECT account FROM entries ORDER BY account";
+        sqlx::query_scalar(entries).fetch_all(self.file.store.pool()).await.expect("entries")
+    }
+
+    /// Reason and description of each dead letter, by MessageId.
+    fn dead_letters(&self) -> Vec<(String, String, String)> {
+        let letters = self.emulator.dead_letters("entries").expect("it is there");
+        let texts = letters.into_iter().map(|letter| {
+            (
+                letter.message_id.unwrap_or_default(),
+                letter.dead_letter_reason.unwrap_or_default(),
+                letter.dead_letter_description.unwrap_or_default(),
+            )
+        });
+        let mut texts: Vec<_> = texts.collect();
+        texts.sort();
+        texts
+    }
+}
+
+fn message(id: &str, body: &'static str) -> OutgoingMessage {
+    OutgoingMessage { body: body.into(), ..OutgoingMessage::default() }.with_message_id(id)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_handled_is_dead_lettered_with_a_reason_and_the_rest_is_done() {
+    let bench = Bench::new(LOCK).await;
+    let without_id = OutgoingMessage { body: r#"{"account": 9}"#.into(), ..Default::default() };
+    bench
+        .send(vec![
+            message("1 good", r#"{"account": 1}"#),
+            message("2 text", "account 2"),
+            message("3 empty", ""),
+            without_id,
+            message("4 type", r#"{"account": "four"}"#),
+            message("5 missing", "{}"),
+            message("6 good", "\u{feff}{\"account\": 6}"),
+        ])
+        .await;
+    let summary = bench.consume(bench.bus.queue("entries"), AppendHandler).await;
+
+    assert_eq!(bench.entries().await, [1, 6]);
+    assert_eq!((summary.done, summary.rejected, summary.dead_letters), (2, 5, 5));
+    let expected = [
+        ("", "MissingMessageId", "the message has no MessageId"),
+        ("2 text", "UndecodableBody", "the body is not JSON"),
+        ("3 empty", "EmptyBody", "the body is empty"),
+        ("4 type", "UndecodableBody", "field `account` does not fit the message: invalid type"),
+        ("5 missing", "UndecodableBody", "missing field `account`"),
+    ];
+    let dead_letters = bench.dead_letters();
+    assert_eq!(dead_letters.len(), expected.len(), "{dead_letters:#?}");
+    for (letter, (id, reason, description)) in dead_letters.iter().zip(expected) {
+        assert_eq!((letter.0.as_str(), letter.1.as_str()), (id, reason));
+        assert!(letter.2.contains(description), "{letter:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handler_that_keeps_failing_is_dead_lettered_with_its_error_and_redriven_once() {
+    let bench = Bench::new(LOCK).await;
+    bench
+        .send(vec![
+            message("twice", r#"{"account": 1, "fails": 2}"#),
+            message("always", r#"{"account": 2, "fails": 3}"#),
+        ])
+        .await;
+    let summary = bench.consume(bench.bus.queue("entries"), AppendHandler).await;
+    assert_eq!(bench.entries().await, [1]);
+    assert_eq!((summary.done, summary.retries, summary.dead_letters), (1, 5, 1));
+    let texts = bench.dead_letters();
+    let description = "the handler failed: account 2 is closed".to_owned();
+    assert_eq!(texts, [("always".to_owned(), "DeliveriesExhausted".to_owned(), description)]);
+
+    // The broker goes on counting where it was: the third delivery is repeated, and the fourth
+    // succeeds. What fails among the dead letters can only be given back.
+    let dead_letters = bench.bus.queue("entries").dead_letters();
+    let redriven = bench.consume(dead_letters, AppendHandler).await;
+    assert_eq!(bench.entries().await, [1, 2]);
+    assert_eq!((redriven.done, redriven.retries, redriven.dead_letters), (1, 1, 0));
+}
+
+/// Completions that never arrive: the broker gives up on a message that was done long ago.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_was_done_is_a_duplicate_when_it_is_redriven() {
+    let bench = Bench::new(Duration::from_millis(300)).await;
+    let lost = Fault::lose_settlement().on("entries").message("m-1");
+    let lost = bench.emulator.faults().add(lost);
+    bench.send(vec![message("m-1", r#"{"account": 1}"#)]).await;
+    let summary = bench.consume(bench.bus.queue("entries"), AppendHandler).await;
+    assert_eq!(lost.fired(), 5, "each completion was lost");
+    assert_eq!((summary.done, summary.duplicates, summary.dead_letters), (1, 4, 0));
+    assert_eq!(bench.dead_letters()[0].1, "MaxDeliveryCountExceeded");
+
+    let dead_letters = bench.bus.queue("entries").dead_letters();
+    let redriven = bench.consume(dead_letters, AppendHandler).await;
+    assert_eq!((redriven.duplicates, redriven.done), (1, 0));
+    assert_eq!(bench.entries().await, [1]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_consumer_that_cannot_start_says_what_is_missing() {
+    let bench = Bench::new(LOCK).await;
+    let start = async |queue: &str, store: &Sqlite| {
+        let consumer = Consumer::builder(bench.bus.queue(queue), store.clone())
+            .handler(AppendHandler)
+            .build()
+            .expect("a valid consumer");
+        consumer.run_until(std::future::pending()).await.expect_err("it cannot start")
+    };
+    let no_queue = start("entires", &bench.file.store).await;
+    let RunError::Broker(error) = no_queue else { panic!("{no_queue:?}") };
+    assert!(error.to_string().contains("no entity `entires`"), "{error}");
+
+    let empty = tempfile::tempdir().expect("a folder");
+    let url = format!("sqlite://{}", empty.path().join("empty.db").display());
+    let no_ledger = start("entries", &Sqlite::connect(&url).await.expect("opened")).await;
+    let RunError::Store(error) = no_ledger else { panic!("{no_ledger:?}") };
+    assert!(error.to_string().contains("run `idem migrate`"), "{error}");
+    bench.file.store.check().await.expect("the other one is fine");
+
+    bench.emulator.shutdown().await;
+    let consumer = Consumer::builder(bench.bus.queue("entries"), bench.file.store.clone())
+        .handler(AppendHandler)
+        .build()
+        .expect("a valid consumer");
+    let gone = consumer.run_until(std::future::pending()).await.expect_err("nobody listens");
+    let RunError::Broker(error) = gone else { panic!("{gone:?}") };
+    assert!(error.to_string().contains("cannot reach"), "{error}");
+}

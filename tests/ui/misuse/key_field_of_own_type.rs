@@ -1,0 +1,30 @@
+//! A type of the user's that is no key part.
+
+#![allow(unused)]
+
+use idem_runtime::broker::Source;
+use idem_runtime::store::Sqlite;
+use idem_runtime::{ConsumerBuilder, Failure, Tx, idempotent};
+
+#[derive(serde::Deserialize)]
+struct Shipment {
+    price: Money,
+}
+
+#[derive(serde::Deserialize)]
+struct Money(i64);
+
+#[idempotent(key = "price")]
+async fn book(tx: &mut Tx<Sqlite>, shipment: Shipment) -> Result<(), Failure> {
+    Ok(())
+}
+
+async fn calls(tx: &mut Tx<Sqlite>, shipment: Shipment) {
+    let _ = book(tx, shipment).await;
+}
+
+fn registers<B: Source>(builder: ConsumerBuilder<B, Sqlite>) {
+    builder.handler(BookHandler);
+}
+
+fn main() {}

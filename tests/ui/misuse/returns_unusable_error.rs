@@ -1,0 +1,30 @@
+//! An error type that is no error.
+
+#![allow(unused)]
+
+use idem_runtime::broker::Source;
+use idem_runtime::store::Sqlite;
+use idem_runtime::{ConsumerBuilder, Tx, idempotent};
+
+#[derive(serde::Deserialize)]
+struct Shipment {
+    customer_id: i64,
+    external_ref: String,
+}
+
+struct Refusal;
+
+#[idempotent(key = "customer_id, external_ref")]
+async fn book(tx: &mut Tx<Sqlite>, shipment: Shipment) -> Result<(), Refusal> {
+    Ok(())
+}
+
+async fn calls(tx: &mut Tx<Sqlite>, shipment: Shipment) {
+    let _ = book(tx, shipment).await;
+}
+
+fn registers<B: Source>(builder: ConsumerBuilder<B, Sqlite>) {
+    builder.handler(BookHandler);
+}
+
+fn main() {}
