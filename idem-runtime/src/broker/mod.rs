@@ -64,7 +64,8 @@ pub struct Locked {
     pub delivery: Delivery,
     /// The lock that it is held under.
     pub lock: LockId,
-    /// How long the lock holds from now, as far as the clocks agree.
+    /// How long the lock holds from now, as far as the clocks agree. Zero when the message waited
+    /// for so long that the lock has run out: renewing tells for certain.
     pub lock_remaining: Duration,
 }
 

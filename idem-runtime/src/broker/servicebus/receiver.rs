@@ -35,6 +35,12 @@ type Reply<T> = oneshot::Sender<Result<T, BrokerError>>;
 /// The first error of the connection ends it: [`receive`](Receiver::receive) tells the error, and
 /// whoever consumes opens a new one. What was not settled comes again when its lock has run out.
 /// Dropping it is as good as [`close`](Receiver::close), only that nobody waits.
+///
+/// At most `prefetch` messages are held by whoever received them. As many again may wait in the
+/// client, under locks that nobody renews: where handlers run longer than a lock holds, a message
+/// can come whose lock has run out, with a [`lock_remaining`](Locked::lock_remaining) of zero and
+/// a delivery wasted. The client asks for more messages each time half of `prefetch` has been
+/// settled, so slow handlers leave up to half of the room unused.
 pub struct LinkReceiver {
     deliveries: mpsc::Receiver<Result<Locked, BrokerError>>,
     settler: LinkSettler,
