@@ -85,7 +85,8 @@ async fn pass(mut client: TcpStream, mut server: TcpStream, shared: Arc<Shared>)
             read = client.read(&mut to_server) => {
                 let Ok(1..) = read else { return };
                 let bytes = &to_server[..read.unwrap_or(0)];
-                let is_commit = bytes.windows(6).any(|word| word.eq_ignore_ascii_case(b"COMMIT"));
+                // The statement by itself: `READ COMMITTED` is no commit.
+                let is_commit = bytes.windows(7).any(|word| word == b"COMMIT\0");
                 if is_commit && shared.takes(Cut::BeforeTheServer) {
                     return;
                 }
