@@ -334,7 +334,6 @@ mod tests {
     fn a_rejection_says_what_was_expected_and_not_what_was_found() {
         #[derive(Debug, serde::Deserialize)]
         #[serde(rename_all = "lowercase")]
-        #[expect(dead_code, reason = "only decoded")]
         enum Colour {
             Red,
         }

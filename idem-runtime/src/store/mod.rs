@@ -9,6 +9,7 @@ mod migration;
 mod postgres;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+mod step;
 
 use std::error::Error;
 use std::fmt;
@@ -21,6 +22,7 @@ pub use postgres::{Postgres, PostgresTransaction};
 pub use sqlite::{Sqlite, SqliteTransaction};
 
 use crate::key::Digest;
+use step::Step;
 
 /// A database that keeps claims beside the handlers' own rows.
 pub trait Store: Clone + Send + Sync + 'static {
@@ -102,9 +104,9 @@ impl<S: Store> fmt::Debug for Tx<S> {
 
 /// What a handler runs in: a transaction, or at level 0 nothing at all.
 ///
-/// `begin` and `commit` run on a task of their own and so to their end, even when the caller's
-/// future is dropped: a cancelled `BEGIN` would hand the pool a connection inside an open
-/// transaction, and a cancelled `COMMIT` would leave us not knowing.
+/// `begin` and `commit` run to their end even when the caller's future is dropped: a cancelled
+/// `BEGIN` would hand the pool a connection inside an open transaction, and a cancelled `COMMIT`
+/// would leave us not knowing.
 pub trait Work<S: Store>: Sized + Send {
     /// Starts the unit of work.
     fn begin(store: &S) -> impl Future<Output = Result<Self, StoreError>> + Send;
@@ -122,7 +124,7 @@ pub trait Work<S: Store>: Sized + Send {
 impl<S: Store> Work<S> for Tx<S> {
     async fn begin(store: &S) -> Result<Self, StoreError> {
         let store = store.clone();
-        let transaction = to_its_end(async move { store.begin().await }).await?;
+        let transaction = Step::new(async move { store.begin().await }).await?;
         Ok(Self { transaction, claim: None })
     }
 
@@ -134,7 +136,7 @@ impl<S: Store> Work<S> for Tx<S> {
 
     async fn commit(self, store: &S) -> Result<Proof, StoreError> {
         let Self { transaction, claim } = self;
-        match to_its_end(guard_and_commit::<S>(transaction)).await {
+        match Step::new(guard_and_commit::<S>(transaction)).await {
             Ok(()) => Ok(Proof(())),
             Err(error) if error.fault == Fault::InDoubt => settle_doubt(store, claim, error).await,
             Err(error) => Err(error),
@@ -142,11 +144,7 @@ impl<S: Store> Work<S> for Tx<S> {
     }
 
     async fn rollback(self) {
-        let rolled_back = async move {
-            S::rollback(self.transaction).await;
-            Ok(())
-        };
-        to_its_end(rolled_back).await.ok();
+        Step::new(S::rollback(self.transaction)).await;
     }
 }
 
@@ -269,22 +267,6 @@ impl StoreError {
     /// What the error means for the message.
     pub fn fault(&self) -> Fault {
         self.fault
-    }
-}
-
-/// Runs a step of a transaction on its own task, so that it ends even when the caller is dropped.
-async fn to_its_end<T: Send + 'static>(
-    step: impl Future<Output = Result<T, StoreError>> + Send + 'static,
-) -> Result<T, StoreError> {
-    #[expect(clippy::disallowed_methods, reason = "the task is awaited here, and must outlive us")]
-    match tokio::spawn(step).await {
-        Ok(result) => result,
-        Err(error) => match error.try_into_panic() {
-            Ok(panic) => std::panic::resume_unwind(panic),
-            Err(error) => {
-                Err(StoreError::new("the runtime is shutting down", Fault::InDoubt, error))
-            }
-        },
     }
 }
 
