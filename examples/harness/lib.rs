@@ -27,7 +27,7 @@ pub use database::Database;
 pub use orders::{Orders, PlaceOrder};
 pub use report::Report;
 
-/// How the job is run.
+/// Sends orders, consumes them while everything goes wrong, and counts what the database holds.
 #[derive(Clone, Debug, Parser)]
 pub struct Options {
     /// How many orders are sent; a fifth of them twice.
@@ -135,7 +135,7 @@ impl Setting {
     fn broker_name(&self) -> &'static str {
         match self.emulator {
             Some(_) => "embedded emulator",
-            None => "real namespace (no faults on the wire)",
+            None => "the given namespace (no faults on the wire)",
         }
     }
 
