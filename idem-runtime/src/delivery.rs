@@ -165,7 +165,7 @@ impl Delivery {
 
     /// Says that the body could not be read as bytes, and why; decoding then rejects the message.
     #[must_use]
-    pub(crate) fn with_body_defect(mut self, defect: &'static str) -> Self {
+    pub fn with_unreadable_body(mut self, defect: &'static str) -> Self {
         self.body_defect = Some(defect);
         self
     }
