@@ -87,6 +87,10 @@ pub trait Settler: Clone + Send + Sync + 'static {
         lock: LockId,
         settlement: Settlement,
     ) -> impl Future<Output = Result<(), BrokerError>> + Send;
+
+    /// Gives a message back without waiting until the broker was told: for whoever is dropped
+    /// before it has an outcome. A lock that is not held any more is none of its business.
+    fn give_back(&self, lock: LockId);
 }
 
 /// What went wrong between us and the broker.

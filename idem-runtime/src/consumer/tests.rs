@@ -133,6 +133,11 @@ impl Settler for ScriptedSettler {
         self.0.changed.notify_waiters();
         Ok(())
     }
+
+    fn give_back(&self, lock: LockId) {
+        self.0.told.lock().unwrap().push((self.0.at(), lock, "give back".to_owned()));
+        self.0.changed.notify_waiters();
+    }
 }
 
 // --- A database whose transactions begin and claim as the script says. ---------------------------

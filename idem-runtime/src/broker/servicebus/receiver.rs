@@ -72,7 +72,8 @@ impl LinkReceiver {
         let limit = usize::try_from(prefetch).unwrap_or(usize::MAX);
         // One more than can be held: the last one is the error that ends the receiver.
         let (deliver, deliveries) = mpsc::channel(limit.saturating_add(1));
-        let (commands, commanded) = mpsc::channel(limit);
+        // For each message held: one who waits for a renewal or a settlement, and one who is gone.
+        let (commands, commanded) = mpsc::channel(limit.saturating_mul(2));
         let (open, closing) = oneshot::channel();
 
         let there = place.clone();
@@ -139,6 +140,13 @@ impl Settler for LinkSettler {
     /// Completing does not wait for the broker's answer, which the client does not give.
     async fn settle(&self, lock: LockId, settlement: Settlement) -> Result<(), BrokerError> {
         self.ask(|reply| Command::Settle(lock, settlement, reply)).await
+    }
+
+    fn give_back(&self, lock: LockId) {
+        let (reply, _) = oneshot::channel();
+        // There is a place for it beside the renewal that its owner may have left behind. After
+        // the receiver has gone, the lock runs out by itself.
+        self.commands.try_send(Command::Settle(lock, Settlement::Abandon, reply)).ok();
     }
 }
 
