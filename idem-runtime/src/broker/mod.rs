@@ -53,13 +53,13 @@ pub trait Receiver: Send + 'static {
     /// new one.
     fn receive(&mut self) -> impl Future<Output = Result<Locked, BrokerError>> + Send;
 
-    /// Takes no more messages, and gives back those that wait for [`receive`](Self::receive).
+    /// Takes no more messages, and gives back those that wait for [`receive`](Self::receive), which
+    /// gives none from now on and only waits until the link has gone.
     ///
     /// What was received can be renewed and settled as before, until [`close`](Self::close).
-    /// Receiving gives no delivery any more: it waits until the link has gone.
     fn stop(&mut self);
 
-    /// Stops, ends the links in order and lets what was given to the settler go out.
+    /// [Stops](Self::stop), lets what was given to the settler go out, and ends the links in order.
     fn close(self) -> impl Future<Output = ()> + Send;
 }
 
@@ -70,8 +70,8 @@ pub struct Locked {
     pub delivery: Delivery,
     /// The lock that it is held under.
     pub lock: LockId,
-    /// How long the lock holds from now, as far as the clocks agree. Zero when the message waited
-    /// for so long that the lock has run out: renewing tells for certain.
+    /// How long the lock holds from now, for all we know of the broker's clock: renewing tells for
+    /// certain.
     pub lock_remaining: Duration,
 }
 

@@ -27,6 +27,8 @@ enum Meaning {
     Unauthorized,
     /// The broker answered, and the answer was no.
     Refused,
+    /// The client cannot make a message of what it received.
+    Undecodable,
     /// The broker did not answer: the link is of no more use.
     Broken,
 }
@@ -36,7 +38,9 @@ enum Meaning {
 /// The client hides most errors in private types, of which only the text is left: names of its
 /// variants, AMQP's and Service Bus's names of error conditions, and the status codes of replies.
 /// Whatever has none of these words is a broken connection.
-const WORDS: [(&str, Meaning); 14] = [
+const WORDS: [(&str, Meaning); 16] = [
+    ("MessageDecode(", Meaning::Undecodable),
+    ("LockTokenNotFound", Meaning::Undecodable),
     ("message-lock-lost", Meaning::LockLost),
     ("StatusCode(410)", Meaning::LockLost),
     ("AmqpError(NotFound)", Meaning::NotFound),
@@ -65,7 +69,7 @@ impl Place {
             Meaning::LockLost => BrokerError::LockLost,
             Meaning::NotFound => BrokerError::NotFound { namespace, entity: self.entity.clone() },
             Meaning::Unauthorized => BrokerError::Unauthorized { namespace, source: error.into() },
-            Meaning::Refused => self.refused(operation, error),
+            Meaning::Refused | Meaning::Undecodable => self.refused(operation, error),
             Meaning::Broken => self.unreachable(error),
         }
     }
@@ -88,6 +92,11 @@ impl Place {
             source: source.into(),
         }
     }
+}
+
+/// Whether a message came that the client could not decode. The link is good all the same.
+pub(super) fn is_undecodable(error: &impl Error) -> bool {
+    meaning(&format!("{error:?}")) == Meaning::Undecodable
 }
 
 fn meaning(error: &str) -> Meaning {

@@ -20,9 +20,10 @@ use azservicebus::{
     ServiceBusRetryOptions, ServiceBusSender, ServiceBusSenderOptions,
 };
 use tokio::time::timeout;
-use tracing::debug;
+use tracing::{debug, error};
 
-use super::error::{NoAnswer, Place};
+use super::credit::Credit;
+use super::error::{NoAnswer, Place, is_undecodable};
 use crate::broker::BrokerError;
 use crate::broker::connection_string::{ConnectionString, Credential, Endpoint};
 use crate::settle::Settlement;
@@ -52,7 +53,13 @@ pub(super) struct ReceiverLink {
     place: Place,
     client: Client,
     receiver: ServiceBusReceiver,
+    credit: Credit,
 }
+
+/// Messages that the client cannot decode have used up the link's credit.
+#[derive(Debug, thiserror::Error)]
+#[error("too many messages came that the client cannot decode, the link has to be opened again")]
+struct CreditLost;
 
 /// A link that sends.
 pub(super) struct SenderLink {
@@ -75,12 +82,12 @@ impl ReceiverLink {
         };
         let attached = client.create_receiver_for_queue(place.entity.as_str(), options);
         match within(ATTACH_MAX, &place, "open a receiver", attached).await {
-            Ok(receiver) => Ok(Self { place, client, receiver }),
+            Ok(receiver) => Ok(Self { place, client, receiver, credit: Credit::new(prefetch) }),
             Err(error) => Err(not_attached(&place, client, error).await),
         }
     }
 
-    /// Waits for a message; `None` when there was none for a while.
+    /// Waits for a message; `None` when there was none for a while, or none that can be decoded.
     ///
     /// Dropping the future loses nothing: the client takes a message out of its buffer only in the
     /// poll that returns it.
@@ -88,7 +95,26 @@ impl ReceiverLink {
         &mut self,
     ) -> Result<Option<ServiceBusReceivedMessage>, BrokerError> {
         let received = self.receiver.receive_message_with_max_wait_time(RECEIVE_WAIT).await;
-        received.map_err(|error| self.place.failed("receive", error))
+        match received {
+            Err(error) if is_undecodable(&error) => self.pass_over().map(|()| None),
+            received => received.map_err(|error| self.place.failed("receive", error)),
+        }
+    }
+
+    /// Goes on after a message that the client cannot decode. The client does not say which one it
+    /// was, so it can neither be settled nor told by its id.
+    fn pass_over(&mut self) -> Result<(), BrokerError> {
+        error!(
+            entity = self.place.entity,
+            "a message came that the client cannot decode, as with a list or map among its \
+             application properties; it comes again when its lock has run out, until the broker \
+             dead-letters it"
+        );
+        self.credit.lose_one();
+        if self.credit.is_lost() {
+            return Err(self.place.refused("receive", CreditLost));
+        }
+        Ok(())
     }
 
     /// Sends the settlement. The client does not wait for the broker's answer: when the lock was
@@ -110,9 +136,11 @@ impl ReceiverLink {
                 };
                 receiver.dead_letter_message(message, options).await
             }
-            Settlement::Leave => Ok(()),
+            Settlement::Leave => return Ok(()),
         };
-        told.map_err(|error| self.place.failed("settle", error))
+        told.map_err(|error| self.place.failed("settle", error))?;
+        self.credit.settle_one();
+        Ok(())
     }
 
     /// Renews a message's lock and notes in the message until when it holds.
@@ -136,7 +164,7 @@ impl ReceiverLink {
 
     /// Ends link and connection in order, or cuts them after [`CLOSE_MAX`].
     pub(super) async fn dispose(self) {
-        let Self { place, client, receiver } = self;
+        let Self { place, client, receiver, .. } = self;
         close(&place, async {
             receiver.dispose().await.map_err(drop).and(client.dispose().await.map_err(drop))
         })

@@ -4,8 +4,6 @@
 //! consists of several sections or of a value. So everything is read from the raw message here,
 //! and what is missing or odd has a meaning instead of a panic.
 
-use std::time::Duration;
-
 use azservicebus::ServiceBusMessage;
 use azservicebus::amqp::error::SetMessageIdError;
 use azservicebus_amqp_types::messaging::annotations::AnnotationKey;
@@ -26,10 +24,6 @@ const SEQUENCE_NUMBER: &str = "x-opt-sequence-number";
 const ENQUEUED_TIME: &str = "x-opt-enqueued-time";
 const LOCKED_UNTIL: &str = "x-opt-locked-until";
 
-/// What we count on when the broker does not say how long a lock holds: the shortest lock that a
-/// queue can have.
-const LOCK_REMAINING_DEFAULT: Duration = Duration::from_secs(5);
-
 /// Copies a message out of the client.
 pub(super) fn delivery(source: &SourceId, message: &RawMessage) -> Delivery {
     let mut delivery = match body(&message.body) {
@@ -44,7 +38,7 @@ pub(super) fn delivery(source: &SourceId, message: &RawMessage) -> Delivery {
             delivery = delivery.with_property(name, value);
         }
     }
-    if let Some(enqueued_at) = instant(message, ENQUEUED_TIME) {
+    if let Some(enqueued_at) = enqueued_at(message) {
         delivery = delivery.with_enqueued_at(enqueued_at);
     }
     delivery
@@ -52,24 +46,14 @@ pub(super) fn delivery(source: &SourceId, message: &RawMessage) -> Delivery {
         .with_sequence_number(sequence_number(message).unwrap_or_default())
 }
 
-/// How long the lock holds from now.
-///
-/// The broker gives an instant of its own clock, which we compare with ours: the two must agree
-/// to within a fraction of a lock. Where they do not, locks are renewed too often or too late; a
-/// lock lost that way costs a second delivery, never a second effect.
-pub(super) fn lock_remaining(message: &RawMessage) -> Duration {
-    match instant(message, LOCKED_UNTIL) {
-        Some(locked_until) => (locked_until - now()).try_into().unwrap_or(Duration::ZERO),
-        None => LOCK_REMAINING_DEFAULT,
-    }
+/// When the broker accepted the message, by its clock.
+pub(super) fn enqueued_at(message: &RawMessage) -> Option<OffsetDateTime> {
+    instant(message, ENQUEUED_TIME)
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "it is compared with an instant of the broker's clock, which no test can move"
-)]
-fn now() -> OffsetDateTime {
-    OffsetDateTime::now_utc()
+/// When the lock ends, by the broker's clock.
+pub(super) fn locked_until(message: &RawMessage) -> Option<OffsetDateTime> {
+    instant(message, LOCKED_UNTIL)
 }
 
 /// The number that the broker gave the message within its entity.
@@ -212,7 +196,7 @@ fn from_timestamp(timestamp: &Timestamp) -> Option<OffsetDateTime> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use azservicebus_amqp_types::messaging::{
         AmqpSequence, AmqpValue, ApplicationProperties, Batch,
     };
@@ -252,6 +236,21 @@ mod tests {
         let annotations = annotations.map(|(name, value)| (Symbol::from(name).into(), value));
         message.message_annotations = Some(MessageAnnotations(annotations.collect()));
         message
+    }
+
+    pub(in super::super) fn raw_without_anything() -> RawMessage {
+        raw(Body::Empty)
+    }
+
+    pub(in super::super) fn enqueued_and_locked(
+        enqueued_at: OffsetDateTime,
+        locked_until: OffsetDateTime,
+    ) -> RawMessage {
+        let value = |at: OffsetDateTime| {
+            let milliseconds = at.unix_timestamp() * 1_000;
+            Value::Timestamp(Timestamp::from_milliseconds(milliseconds))
+        };
+        annotated(vec![(ENQUEUED_TIME, value(enqueued_at)), (LOCKED_UNTIL, value(locked_until))])
     }
 
     #[test]
@@ -315,7 +314,7 @@ mod tests {
         assert_eq!(delivery.sequence_number(), 0);
         assert_eq!(delivery.enqueued_at(), None);
         assert_eq!(delivery.message_id(), None);
-        assert_eq!(lock_remaining(&raw(Body::Empty)), LOCK_REMAINING_DEFAULT);
+        assert_eq!(locked_until(&raw(Body::Empty)), None);
     }
 
     #[test]
@@ -323,12 +322,12 @@ mod tests {
         let message = annotated(vec![
             (SEQUENCE_NUMBER, Value::Long(41)),
             (ENQUEUED_TIME, Value::Timestamp(Timestamp::from_milliseconds(1_000))),
-            (LOCKED_UNTIL, Value::Timestamp(Timestamp::from_milliseconds(1_000))),
+            (LOCKED_UNTIL, Value::Timestamp(Timestamp::from_milliseconds(2_000))),
         ]);
         let delivery = read(&message);
         assert_eq!(delivery.sequence_number(), 41);
         assert_eq!(delivery.enqueued_at(), Some(datetime!(1970-01-01 00:00:01 UTC)));
-        assert_eq!(lock_remaining(&message), Duration::ZERO, "it ended long ago");
+        assert_eq!(locked_until(&message), Some(datetime!(1970-01-01 00:00:02 UTC)));
     }
 
     #[test]
@@ -344,7 +343,7 @@ mod tests {
                 let delivery = read(&message);
                 assert_eq!(delivery.sequence_number(), 0);
                 assert_eq!(delivery.enqueued_at(), None);
-                assert_eq!(lock_remaining(&message), LOCK_REMAINING_DEFAULT);
+                assert_eq!(locked_until(&message), None);
             }
         }
     }

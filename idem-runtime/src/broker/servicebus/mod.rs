@@ -9,6 +9,8 @@
 //! # Ok(()) }
 //! ```
 
+mod broker_clock;
+mod credit;
 mod depth;
 mod error;
 mod link;

@@ -4,6 +4,10 @@
 //! therefore waits for whichever comes first, a command or one message, and lets go of the wait
 //! for a message when a command comes. Renewals need the broker's answer, and waiting for it must
 //! hold up neither: they have a link of their own, see [`renewal`](super::renewal).
+//!
+//! A message may have waited in the client for so long that its lock has run out. Such a message is
+//! renewed before it is handed over, and passed over if its lock is lost: clocks may differ, so that
+//! only the broker knows.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -15,18 +19,16 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::debug;
 
+use super::broker_clock::BrokerClock;
 use super::error::Place;
 use super::link::{CLOSE_MAX, ReceiverLink};
 use super::message;
-use super::renewal::{Renewal, Renewer};
+use super::renewal::{Renewal, Renewed, Renewer};
 use super::worker::{Answer, Worker};
 use crate::broker::connection_string::ConnectionString;
 use crate::broker::{BrokerError, LockId, Locked, Receiver, Settler};
 use crate::delivery::SourceId;
 use crate::settle::Settlement;
-
-/// The longest lock that Service Bus knows, and so the longest that a message is left.
-const LOCK_MAX: Duration = Duration::from_secs(5 * 60);
 
 type Reply<T> = oneshot::Sender<Result<T, BrokerError>>;
 
@@ -36,18 +38,27 @@ type Reply<T> = oneshot::Sender<Result<T, BrokerError>>;
 /// whoever consumes opens a new one. What was not settled comes again when its lock has run out.
 /// Dropping it is as good as [`close`](Receiver::close), only that nobody waits.
 ///
-/// At most `prefetch` messages are held by whoever received them. As many again may wait in the
-/// client, under locks that nobody renews: where handlers run longer than a lock holds, a message
-/// can come whose lock has run out, with a [`lock_remaining`](Locked::lock_remaining) of zero and
-/// a delivery wasted. The client asks for more messages each time half of `prefetch` has been
-/// settled, so slow handlers leave up to half of the room unused.
+/// At most `prefetch` messages are held by whoever received them. Half as many again may wait in
+/// the client, under locks that nobody renews: where handlers run longer than a lock holds, they
+/// run out, and each time that costs the message a delivery. So it is with those that are there at
+/// the end: by giving them back, the client would ask for as many others.
+///
+/// The client begins with half of `prefetch`, and asks for that many anew each time a quarter of
+/// `prefetch` has been settled. So slow handlers have half of the room at the beginning, and from
+/// then on leave at most a quarter of it unused.
 pub struct LinkReceiver {
-    deliveries: mpsc::Receiver<Result<Locked, BrokerError>>,
+    deliveries: mpsc::Receiver<Result<Handed, BrokerError>>,
     settler: LinkSettler,
-    /// Dropping it asks the actor to close.
-    open: oneshot::Sender<()>,
+    /// Taking it asks the actor to close.
+    open: Option<oneshot::Sender<()>>,
     worker: Worker,
     place: Place,
+}
+
+/// A delivery on its way to whoever receives.
+struct Handed {
+    locked: Locked,
+    at: Instant,
 }
 
 /// Settles and renews what a [`LinkReceiver`] received.
@@ -68,8 +79,7 @@ impl LinkReceiver {
         source: SourceId,
         prefetch: u32,
     ) -> Result<Self, BrokerError> {
-        let prefetch = prefetch.max(1);
-        let limit = usize::try_from(prefetch).unwrap_or(usize::MAX);
+        let limit = usize::try_from(prefetch.max(1)).unwrap_or(usize::MAX);
         // One more than can be held: the last one is the error that ends the receiver.
         let (deliver, deliveries) = mpsc::channel(limit.saturating_add(1));
         // For each message held: one who waits for a renewal or a settlement, and one who is gone.
@@ -78,7 +88,8 @@ impl LinkReceiver {
 
         let there = place.clone();
         let work = move |opened: Answer<()>| async move {
-            let link = match ReceiverLink::open(&connection_string, there.clone(), prefetch).await {
+            let ahead = ahead(prefetch);
+            let link = match ReceiverLink::open(&connection_string, there.clone(), ahead).await {
                 Ok(link) => link,
                 Err(error) => {
                     opened.send(Err(error)).ok();
@@ -93,6 +104,7 @@ impl LinkReceiver {
                 source,
                 link,
                 limit,
+                clock: BrokerClock::default(),
                 held: HashMap::new(),
                 left: BTreeMap::new(),
                 locks: 0,
@@ -108,8 +120,23 @@ impl LinkReceiver {
             renewer.close().await;
         };
         let (worker, ()) = Worker::start(&place, work).await?;
-        Ok(Self { deliveries, settler: LinkSettler { commands }, open, worker, place })
+        let settler = LinkSettler { commands };
+        Ok(Self { deliveries, settler, open: Some(open), worker, place })
     }
+}
+
+impl Drop for LinkReceiver {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// How many messages the client may have ahead of those that are held, of which there are at most
+/// `held_max`.
+fn ahead(held_max: u32) -> u32 {
+    // With credit for one message the client never has more than one under way.
+    let least = held_max.clamp(1, 2);
+    (held_max / 2).max(least)
 }
 
 impl Receiver for LinkReceiver {
@@ -121,7 +148,11 @@ impl Receiver for LinkReceiver {
 
     async fn receive(&mut self) -> Result<Locked, BrokerError> {
         match self.deliveries.recv().await {
-            Some(received) => received,
+            Some(Ok(Handed { mut locked, at })) => {
+                locked.lock_remaining = locked.lock_remaining.saturating_sub(at.elapsed());
+                Ok(locked)
+            }
+            Some(Err(error)) => Err(error),
             None => Err(self.worker.ended(&self.place).await),
         }
     }
@@ -129,7 +160,7 @@ impl Receiver for LinkReceiver {
     fn stop(&mut self) {
         self.deliveries.close();
         while let Ok(received) = self.deliveries.try_recv() {
-            if let Ok(locked) = received {
+            if let Ok(Handed { locked, .. }) = received {
                 self.settler.give_back(locked.lock);
             }
         }
@@ -137,7 +168,7 @@ impl Receiver for LinkReceiver {
 
     async fn close(mut self) {
         self.stop();
-        drop(self.open);
+        self.open.take();
         self.worker.ended(&self.place).await;
     }
 }
@@ -188,30 +219,43 @@ struct Actor {
     link: ReceiverLink,
     /// How many messages may be held and left.
     limit: usize,
+    clock: BrokerClock,
     held: HashMap<LockId, Held>,
     /// Messages that were left, by the time at which their lock has run out.
     left: BTreeMap<(Instant, LockId), ServiceBusReceivedMessage>,
     /// How many locks have been given out.
     locks: u64,
     commands: mpsc::Receiver<Command>,
-    deliveries: mpsc::Sender<Result<Locked, BrokerError>>,
+    deliveries: mpsc::Sender<Result<Handed, BrokerError>>,
     renewals: mpsc::Sender<Renewal>,
-    renewed: mpsc::Receiver<(LockId, ServiceBusReceivedMessage)>,
+    renewed: mpsc::Receiver<Renewed>,
 }
 
 /// A message under lock.
-struct Held {
-    /// The message, unless the renewer has it.
-    message: Option<ServiceBusReceivedMessage>,
-    /// What it is to be settled with as soon as the renewer has given it back.
-    awaiting: Option<(Settlement, Reply<()>)>,
+#[expect(clippy::large_enum_variant, reason = "nearly all messages are here")]
+enum Held {
+    Here(ServiceBusReceivedMessage),
+    /// The renewer has it.
+    Renewing {
+        asked_by: AskedBy,
+        /// What it is to be settled with as soon as the renewer has given it back.
+        awaiting: Option<(Settlement, Reply<()>)>,
+    },
+}
+
+/// Who wants a lock renewed.
+enum AskedBy {
+    /// Whoever holds the message.
+    Holder(Reply<Duration>),
+    /// We do, before the message is handed over.
+    Ourselves,
 }
 
 /// What the actor waited for.
 enum Event {
     Closing,
     Command(Command),
-    Renewed(LockId, ServiceBusReceivedMessage),
+    Renewed(Renewed),
     LockEnded(Instant, LockId),
     /// Nobody wants to receive any more.
     Stopped,
@@ -226,10 +270,10 @@ impl Actor {
             let handled = match self.next(&mut closing).await {
                 Event::Closing => break None,
                 Event::Command(command) => self.obey(command).await,
-                Event::Renewed(lock, message) => self.take_back(lock, message).await,
+                Event::Renewed(renewed) => self.take_back(renewed).await,
                 Event::LockEnded(at, lock) => self.let_go(at, lock).await,
                 Event::Stopped => Ok(()),
-                Event::Received(Some(message)) => self.deliver(message).await,
+                Event::Received(Some(message)) => self.receive(message).await,
                 Event::Received(None) => Ok(()),
                 Event::Failed(error) => Err(error),
             };
@@ -258,7 +302,7 @@ impl Actor {
         tokio::select! {
             biased;
             _ = closing => Event::Closing,
-            Some((lock, message)) = self.renewed.recv() => Event::Renewed(lock, message),
+            Some(renewed) = self.renewed.recv() => Event::Renewed(renewed),
             Some(command) = self.commands.recv() => Event::Command(command),
             (at, lock) = passed(lock_ends) => Event::LockEnded(at, lock),
             () = self.deliveries.closed(), if room => Event::Stopped,
@@ -269,21 +313,32 @@ impl Actor {
         }
     }
 
-    async fn deliver(&mut self, message: ServiceBusReceivedMessage) -> Result<(), BrokerError> {
+    async fn receive(&mut self, message: ServiceBusReceivedMessage) -> Result<(), BrokerError> {
         self.locks += 1;
         let lock = LockId(self.locks);
-        let raw = message.raw_amqp_message();
-        let locked = Locked {
-            delivery: message::delivery(&self.source, raw),
-            lock,
-            lock_remaining: message::lock_remaining(raw),
-        };
+        match self.clock.lock_remaining(message.raw_amqp_message()) {
+            Some(remaining) => self.hand_over(lock, message, remaining).await,
+            None => {
+                self.start_renewal(lock, message, AskedBy::Ourselves);
+                Ok(())
+            }
+        }
+    }
+
+    async fn hand_over(
+        &mut self,
+        lock: LockId,
+        message: ServiceBusReceivedMessage,
+        lock_remaining: Duration,
+    ) -> Result<(), BrokerError> {
+        let delivery = message::delivery(&self.source, message.raw_amqp_message());
+        let locked = Locked { delivery, lock, lock_remaining };
         // There is a place for each message held.
-        if self.deliveries.try_send(Ok(locked)).is_err() {
+        if self.deliveries.try_send(Ok(Handed { locked, at: Instant::now() })).is_err() {
             // It came at the moment of the stop.
             return self.link.settle(&message, Settlement::Abandon).await;
         }
-        self.held.insert(lock, Held { message: Some(message), awaiting: None });
+        self.held.insert(lock, Held::Here(message));
         Ok(())
     }
 
@@ -304,15 +359,17 @@ impl Actor {
         settlement: Settlement,
         reply: Reply<()>,
     ) -> Result<(), BrokerError> {
-        let Some(held) = self.unsettled(lock) else {
-            reply.send(Err(BrokerError::LockLost)).ok();
+        let Some(message) = self.take(lock) else {
+            match self.held.get_mut(&lock) {
+                Some(Held::Renewing { awaiting: awaiting @ None, .. }) => {
+                    *awaiting = Some((settlement, reply));
+                }
+                Some(Held::Renewing { .. } | Held::Here(_)) | None => {
+                    reply.send(Err(BrokerError::LockLost)).ok();
+                }
+            }
             return Ok(());
         };
-        let Some(message) = held.message.take() else {
-            held.awaiting = Some((settlement, reply));
-            return Ok(());
-        };
-        self.held.remove(&lock);
         let told = self.tell(lock, message, settlement).await;
         // Who asked hears that the link is gone, and the receiver hears why.
         let answer = if told.is_ok() { Ok(()) } else { Err(BrokerError::Closed) };
@@ -327,56 +384,94 @@ impl Actor {
         settlement: Settlement,
     ) -> Result<(), BrokerError> {
         if let Settlement::Leave = settlement {
-            let remaining = message::lock_remaining(message.raw_amqp_message()).min(LOCK_MAX);
-            self.left.insert((Instant::now() + remaining, lock), message);
+            let remaining = self.clock.lock_remaining(message.raw_amqp_message());
+            self.left.insert((Instant::now() + remaining.unwrap_or_default(), lock), message);
             return Ok(());
         }
         self.link.settle(&message, settlement).await
     }
 
-    /// A message that was left is given back once its lock has run out.
-    ///
-    /// The broker has taken it back by then, and the message is not ours to settle. But the client
-    /// asks the broker for more messages only by what was settled: without this, each message
-    /// left would make room for one less, until none comes any more.
     async fn let_go(&mut self, at: Instant, lock: LockId) -> Result<(), BrokerError> {
         match self.left.remove(&(at, lock)) {
-            Some(message) => self.link.settle(&message, Settlement::Abandon).await,
+            Some(message) => self.forget(&message).await,
             None => Ok(()),
         }
     }
 
-    fn renew(&mut self, lock: LockId, reply: Reply<Duration>) {
-        let Some(held) = self.unsettled(lock) else {
-            reply.send(Err(BrokerError::LockLost)).ok();
-            return;
-        };
-        let Some(message) = held.message.take() else {
-            reply.send(Err(self.place.refused("renew", "it is being renewed already"))).ok();
-            return;
-        };
-        // There is a place for each message held.
-        self.renewals.try_send(Renewal { lock, message, reply }).ok();
+    /// A message whose lock has run out is given back.
+    ///
+    /// The broker has taken it back by then, and the message is not ours to settle. But the client
+    /// asks the broker for more messages only by what was settled: without this, each message
+    /// forgotten would make room for one less, until none comes any more.
+    async fn forget(&mut self, message: &ServiceBusReceivedMessage) -> Result<(), BrokerError> {
+        self.link.settle(message, Settlement::Abandon).await
     }
 
-    async fn take_back(
-        &mut self,
-        lock: LockId,
-        message: ServiceBusReceivedMessage,
-    ) -> Result<(), BrokerError> {
-        let Some(held) = self.held.get_mut(&lock) else {
+    fn renew(&mut self, lock: LockId, reply: Reply<Duration>) {
+        if let Some(message) = self.take(lock) {
+            self.start_renewal(lock, message, AskedBy::Holder(reply));
+            return;
+        }
+        let error = match self.held.get(&lock) {
+            Some(Held::Renewing { awaiting: None, .. }) => {
+                self.place.refused("renew", "it is being renewed already")
+            }
+            Some(Held::Renewing { .. } | Held::Here(_)) | None => BrokerError::LockLost,
+        };
+        reply.send(Err(error)).ok();
+    }
+
+    fn start_renewal(&mut self, lock: LockId, message: ServiceBusReceivedMessage, by: AskedBy) {
+        self.held.insert(lock, Held::Renewing { asked_by: by, awaiting: None });
+        // There is a place for each message held.
+        self.renewals.try_send(Renewal { lock, message }).ok();
+    }
+
+    async fn take_back(&mut self, renewed: Renewed) -> Result<(), BrokerError> {
+        let Renewed { lock, message, result } = renewed;
+        let Some(Held::Renewing { asked_by, awaiting }) = self.held.remove(&lock) else {
             return Ok(());
         };
-        held.message = Some(message);
-        match held.awaiting.take() {
+        let raw = message.raw_amqp_message();
+        let remaining = result.map(|()| self.clock.renewed_lock_remaining(raw));
+        let reply = match asked_by {
+            AskedBy::Holder(reply) => reply,
+            AskedBy::Ourselves => return self.receive_renewed(lock, message, remaining).await,
+        };
+        self.held.insert(lock, Held::Here(message));
+        reply.send(remaining).ok();
+        match awaiting {
             Some((settlement, reply)) => self.settle(lock, settlement, reply).await,
             None => Ok(()),
         }
     }
 
-    /// The message under this lock, unless there is none or it is as good as settled.
-    fn unsettled(&mut self, lock: LockId) -> Option<&mut Held> {
-        self.held.get_mut(&lock).filter(|held| held.awaiting.is_none())
+    async fn receive_renewed(
+        &mut self,
+        lock: LockId,
+        message: ServiceBusReceivedMessage,
+        remaining: Result<Duration, BrokerError>,
+    ) -> Result<(), BrokerError> {
+        match remaining {
+            Ok(remaining) => self.hand_over(lock, message, remaining).await,
+            Err(BrokerError::LockLost) => self.forget(&message).await,
+            // The broker did not say, so the lock may hold.
+            Err(error) => {
+                debug!(%error, "a lock that has run out by our clock could not be renewed");
+                self.hand_over(lock, message, Duration::ZERO).await
+            }
+        }
+    }
+
+    /// Takes the message under this lock, if it is here.
+    fn take(&mut self, lock: LockId) -> Option<ServiceBusReceivedMessage> {
+        match self.held.remove(&lock)? {
+            Held::Here(message) => Some(message),
+            renewing @ Held::Renewing { .. } => {
+                self.held.insert(lock, renewing);
+                None
+            }
+        }
     }
 
     /// Obeys what was asked before the closing began.
@@ -386,9 +481,9 @@ impl Actor {
             while let Some(command) = self.commands.recv().await {
                 self.obey(command).await?;
             }
-            while self.held.values().any(|held| held.awaiting.is_some()) {
-                let Some((lock, message)) = self.renewed.recv().await else { break };
-                self.take_back(lock, message).await?;
+            while self.held.values().any(Held::is_awaited) {
+                let Some(renewed) = self.renewed.recv().await else { break };
+                self.take_back(renewed).await?;
             }
             Ok::<(), BrokerError>(())
         };
@@ -396,6 +491,17 @@ impl Actor {
             Ok(Ok(())) => {}
             Ok(Err(error)) => debug!(%error, "settlements were lost in closing"),
             Err(_) => debug!("settlements were lost in closing: it took too long"),
+        }
+    }
+}
+
+impl Held {
+    /// Whether somebody waits until the renewer has given it back.
+    fn is_awaited(&self) -> bool {
+        match self {
+            Self::Here(_) => false,
+            Self::Renewing { asked_by: AskedBy::Ourselves, .. } => true,
+            Self::Renewing { asked_by: AskedBy::Holder(_), awaiting } => awaiting.is_some(),
         }
     }
 }

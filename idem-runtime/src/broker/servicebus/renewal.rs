@@ -6,14 +6,12 @@
 //! opened with the first renewal: with quick handlers there never is one.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use azservicebus::ServiceBusReceivedMessage;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
 use super::error::Place;
 use super::link::ReceiverLink;
-use super::message;
 use crate::broker::connection_string::ConnectionString;
 use crate::broker::{BrokerError, LockId};
 
@@ -24,10 +22,14 @@ const NO_PREFETCH: u32 = 0;
 pub(super) struct Renewal {
     pub(super) lock: LockId,
     pub(super) message: ServiceBusReceivedMessage,
-    pub(super) reply: oneshot::Sender<Result<Duration, BrokerError>>,
 }
 
-pub(super) type Renewed = (LockId, ServiceBusReceivedMessage);
+/// What became of a renewal.
+pub(super) struct Renewed {
+    pub(super) lock: LockId,
+    pub(super) message: ServiceBusReceivedMessage,
+    pub(super) result: Result<(), BrokerError>,
+}
 
 /// Renews locks, one after the other.
 pub(super) struct Renewer {
@@ -54,11 +56,10 @@ impl Renewer {
     /// Renews as long as it is asked to.
     pub(super) async fn run(&mut self) {
         while let Some(renewal) = self.renewals.recv().await {
-            let Renewal { lock, mut message, reply } = renewal;
-            let renewed = self.renew(&mut message).await;
+            let Renewal { lock, mut message } = renewal;
+            let result = self.renew(&mut message).await;
             // There is a place for each message that is here.
-            self.renewed.try_send((lock, message)).ok();
-            reply.send(renewed).ok();
+            self.renewed.try_send(Renewed { lock, message, result }).ok();
         }
     }
 
@@ -70,10 +71,7 @@ impl Renewer {
 
     /// Tries a link that was used before, which the broker may have closed for idleness, and then
     /// a new one.
-    async fn renew(
-        &mut self,
-        message: &mut ServiceBusReceivedMessage,
-    ) -> Result<Duration, BrokerError> {
+    async fn renew(&mut self, message: &mut ServiceBusReceivedMessage) -> Result<(), BrokerError> {
         if let Some(link) = self.link.take() {
             match self.renew_on(link, message).await {
                 Err(BrokerError::Unreachable { .. }) => {}
@@ -90,7 +88,7 @@ impl Renewer {
         &mut self,
         mut link: ReceiverLink,
         message: &mut ServiceBusReceivedMessage,
-    ) -> Result<Duration, BrokerError> {
+    ) -> Result<(), BrokerError> {
         match link.renew(message).await {
             Err(error @ BrokerError::Unreachable { .. }) => {
                 link.dispose().await;
@@ -98,7 +96,7 @@ impl Renewer {
             }
             answered => {
                 self.link = Some(link);
-                answered.map(|()| message::lock_remaining(message.raw_amqp_message()))
+                answered
             }
         }
     }

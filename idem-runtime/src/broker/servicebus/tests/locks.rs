@@ -2,10 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use idem_emulator::QueueOptions;
+use idem_emulator::{Clock, Emulator, QueueOptions};
 
 use super::support::{SHORT_LOCK, complete, eventually, receive, send, start};
+use crate::broker::servicebus::ServiceBus;
 use crate::broker::{BrokerError, Receiver, Settler, Source};
+use crate::settle::Settlement;
 
 #[tokio::test]
 async fn a_renewed_lock_holds_on() {
@@ -76,4 +78,85 @@ async fn what_is_settled_while_it_is_renewed_is_settled() {
     }
     eventually("completion", || emulator.events().totals().completed == 20).await;
     receiver.close().await;
+}
+
+#[tokio::test]
+async fn a_message_that_waited_until_its_lock_was_lost_is_not_handed_over() {
+    let lock = Duration::from_secs(1);
+    let queue = QueueOptions::new("orders").lock_duration(lock).max_delivery_count(100);
+    let (emulator, bus) = start(queue).await;
+    send(&bus, 100).await;
+    let mut receiver = bus.queue("orders").open(8).await.unwrap();
+    let settler = receiver.settler();
+    let mut held = Vec::new();
+    for _ in 0..4 {
+        held.push(receive(&mut receiver).await.lock);
+    }
+    for received in [4, 4, 2] {
+        for lock in held.drain(..2) {
+            settler.settle(lock, complete()).await.unwrap();
+        }
+        for _ in 0..received {
+            held.push(receive(&mut receiver).await.lock);
+        }
+    }
+    let mut handed = 14;
+    // Eight are held, and others wait in the client.
+    eventually("delivery", || emulator.counts("orders").unwrap().locked == 10).await;
+    let expired = emulator.events().totals().lock_expired;
+    tokio::time::sleep(lock * 3 / 2).await;
+    let waited = emulator.events().totals().lock_expired - expired;
+    for lock in held {
+        settler.settle(lock, Settlement::Leave).await.unwrap();
+    }
+    for _ in 0..8 {
+        let locked = receive(&mut receiver).await;
+        handed += 1;
+        assert!(locked.lock_remaining > lock / 4, "{:?}", locked.lock_remaining);
+        settler.renew(locked.lock).await.unwrap();
+        settler.settle(locked.lock, complete()).await.unwrap();
+    }
+    let delivered = emulator.events().totals().delivered;
+    assert!(waited >= 10, "{waited}");
+    assert!(delivered >= handed + 2, "{delivered} delivered, {handed} handed over");
+}
+
+async fn start_on_clock(clock: &Clock, lock: Duration) -> (Emulator, ServiceBus) {
+    let queue = QueueOptions::new("orders").lock_duration(lock);
+    let builder = Emulator::builder().queue(queue).clock(clock.clone());
+    let emulator = builder.start().await.unwrap();
+    let bus = ServiceBus::connect(&emulator.connection_string()).unwrap();
+    (emulator, bus)
+}
+
+#[tokio::test]
+async fn where_our_clock_is_ahead_new_locks_do_not_count_as_ended() {
+    // It stands, and ours goes on.
+    let clock = Clock::manual();
+    let lock = Duration::from_secs(1);
+    let (emulator, bus) = start_on_clock(&clock, lock).await;
+    let mut receiver = bus.queue("orders").open(4).await.unwrap();
+    tokio::time::sleep(lock * 3 / 2).await;
+    for _ in 0..2 {
+        send(&bus, 1).await;
+        let locked = receive(&mut receiver).await;
+        assert!(locked.lock_remaining > lock / 4, "{:?}", locked.lock_remaining);
+        assert!(locked.lock_remaining <= lock, "{:?}", locked.lock_remaining);
+        assert_eq!(emulator.events().totals().lock_renewed, 1, "once it had to be asked");
+    }
+}
+
+#[tokio::test]
+async fn where_our_clock_is_behind_locks_do_not_seem_longer_than_they_are() {
+    let clock = Clock::manual();
+    clock.advance(Duration::from_secs(200));
+    let lock = Duration::from_secs(60);
+    let (_emulator, bus) = start_on_clock(&clock, lock).await;
+    send(&bus, 1).await;
+    let mut receiver = bus.queue("orders").open(4).await.unwrap();
+    let locked = receive(&mut receiver).await;
+    let remaining = locked.lock_remaining;
+    assert!(remaining > lock / 2 && remaining <= lock, "{remaining:?}");
+    let renewed = receiver.settler().renew(locked.lock).await.unwrap();
+    assert!(renewed > lock / 2 && renewed <= lock, "{renewed:?}");
 }

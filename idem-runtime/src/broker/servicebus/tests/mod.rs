@@ -2,6 +2,8 @@
 
 mod connections;
 mod locks;
+mod raw;
 mod receiving;
 mod sending;
+mod speed;
 mod support;

@@ -8,8 +8,12 @@ use crate::outcome::Rejection;
 use crate::{Property, Settlement};
 use idem_emulator::QueueOptions;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
-use super::support::{SHORT_LOCK, complete, eventually, receive, send, start, start_with_orders};
+use super::raw::send_with_list_property;
+use super::support::{
+    HANG, SHORT_LOCK, complete, eventually, receive, send, start, start_with_orders,
+};
 
 #[tokio::test]
 async fn what_is_completed_is_gone() {
@@ -110,37 +114,120 @@ async fn twenty_messages_in_flight_are_settled_in_any_order() {
 }
 
 #[tokio::test]
-async fn no_more_is_delivered_than_may_be_held() {
+async fn no_more_is_delivered_than_may_be_held_and_half_as_many_again() {
+    const HELD_MAX: usize = 8;
     let (emulator, bus) = start_with_orders().await;
-    send(&bus, 10).await;
-    let mut receiver = bus.queue("orders").open(4).await.unwrap();
+    send(&bus, 60).await;
+    let mut receiver = bus.queue("orders").open(8).await.unwrap();
+    let settler = receiver.settler();
     let mut held = Vec::new();
-    for _ in 0..4 {
-        held.push(receive(&mut receiver).await);
+    let mut most_held = 0;
+    let mut most_locked = 0;
+    for _ in 0..10 {
+        let quiet = Duration::from_millis(100);
+        while let Ok(locked) = timeout(quiet, receiver.receive()).await {
+            held.push(locked.unwrap().lock);
+        }
+        most_held = most_held.max(held.len());
+        most_locked = most_locked.max(emulator.counts("orders").unwrap().locked);
+        for lock in held.drain(..2) {
+            settler.settle(lock, complete()).await.unwrap();
+        }
     }
-    let more = tokio::time::timeout(Duration::from_millis(200), receiver.receive()).await;
-    assert!(more.is_err(), "{more:?}");
-    assert_eq!(emulator.counts("orders").unwrap().locked, 4);
+    assert_eq!(most_held, HELD_MAX);
+    assert!(most_locked <= HELD_MAX * 3 / 2, "{most_locked}");
+}
+
+#[tokio::test]
+async fn two_messages_are_in_flight_where_two_may_be() {
+    let (_emulator, bus) = start_with_orders().await;
+    send(&bus, 20).await;
+    let mut receiver = bus.queue("orders").open(2).await.unwrap();
+    let settler = receiver.settler();
+    for _ in 0..8 {
+        let (first, second) = (receive(&mut receiver).await, receive(&mut receiver).await);
+        settler.settle(first.lock, complete()).await.unwrap();
+        settler.settle(second.lock, complete()).await.unwrap();
+    }
 }
 
 #[tokio::test]
 async fn after_a_stop_no_message_is_taken_and_what_was_received_is_settled() {
     let (emulator, bus) = start_with_orders().await;
-    send(&bus, 4).await;
-    let mut receiver = bus.queue("orders").open(8).await.unwrap();
+    send(&bus, 60).await;
+    let mut receiver = bus.queue("orders").open(16).await.unwrap();
     let settler = receiver.settler();
-    let first = receive(&mut receiver).await;
-    // The other three wait for us.
-    eventually("delivery", || emulator.events().totals().delivered == 4).await;
+    let mut held = Vec::new();
+    for _ in 0..4 {
+        held.push(receive(&mut receiver).await.lock);
+    }
+    // Four more wait for us.
+    eventually("delivery", || emulator.counts("orders").unwrap().locked == 8).await;
     tokio::time::sleep(Duration::from_millis(100)).await;
     receiver.stop();
-    eventually("return", || emulator.events().totals().abandoned == 3).await;
-
-    let renewed = settler.renew(first.lock).await.unwrap();
-    assert!(renewed > Duration::from_secs(50), "{renewed:?}");
-    settler.settle(first.lock, complete()).await.unwrap();
-    eventually("completion", || emulator.events().totals().completed == 1).await;
-    let more = tokio::time::timeout(Duration::from_millis(200), receiver.receive()).await;
+    eventually("return", || emulator.events().totals().abandoned == 4).await;
+    let more = timeout(Duration::from_millis(200), receiver.receive()).await;
     assert!(more.is_err(), "{more:?}");
+
+    let renewed = settler.renew(held[0]).await.unwrap();
+    assert!(renewed > Duration::from_secs(50), "{renewed:?}");
+    for lock in held {
+        settler.settle(lock, complete()).await.unwrap();
+    }
+    timeout(HANG, receiver.close()).await.unwrap();
+    eventually("completion", || emulator.events().totals().completed == 4).await;
+    let locked = emulator.counts("orders").unwrap().locked;
+    assert!(locked <= 8, "only what the client has asked for ahead: {locked}");
+}
+
+#[tokio::test]
+async fn what_was_not_received_is_given_back_when_the_receiver_is_dropped() {
+    let (emulator, bus) = start_with_orders().await;
+    send(&bus, 4).await;
+    let mut receiver = bus.queue("orders").open(8).await.unwrap();
+    receive(&mut receiver).await;
+    eventually("delivery", || emulator.counts("orders").unwrap().locked == 4).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    drop(receiver);
+    eventually("return", || emulator.events().totals().abandoned == 3).await;
+}
+
+#[tokio::test]
+async fn a_message_that_cannot_be_decoded_stops_no_other() {
+    let (emulator, bus) = start_with_orders().await;
+    send(&bus, 1).await;
+    let mut receiver = bus.queue("orders").open(8).await.unwrap();
+    let settler = receiver.settler();
+    let mut neighbour = receive(&mut receiver).await;
+    for _ in 0..10 {
+        send_with_list_property(&emulator).await;
+        send(&bus, 2).await;
+        for _ in 0..2 {
+            let next = receive(&mut receiver).await;
+            settler.settle(neighbour.lock, complete()).await.unwrap();
+            neighbour = next;
+        }
+    }
+    settler.settle(neighbour.lock, complete()).await.unwrap();
+    eventually("completion", || emulator.events().totals().completed == 21).await;
+    assert_eq!(emulator.counts("orders").unwrap().locked, 10, "they were delivered");
+}
+
+#[tokio::test]
+async fn too_many_messages_that_cannot_be_decoded_end_the_receiver() {
+    let (emulator, bus) = start_with_orders().await;
+    for _ in 0..2 {
+        send_with_list_property(&emulator).await;
+    }
+    let mut receiver = bus.queue("orders").open(8).await.unwrap();
+    let error = timeout(HANG, receiver.receive()).await.unwrap().unwrap_err();
+    let BrokerError::Operation { operation: "receive", source, .. } = error else {
+        panic!("{error:?}")
+    };
+    assert!(source.to_string().contains("cannot decode"), "{source}");
+
     receiver.close().await;
+    send(&bus, 1).await;
+    let mut receiver = bus.queue("orders").open(8).await.unwrap();
+    receive(&mut receiver).await;
 }

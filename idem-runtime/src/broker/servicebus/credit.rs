@@ -1,0 +1,69 @@
+//! How the client lets the broker send.
+//!
+//! A link begins with credit for `max` messages, and the client grants as many anew when it has
+//! settled half as many. A message that it cannot decode uses up credit and is never settled: with
+//! too many of them, nothing is left to be settled, and no more is granted.
+
+/// What is known of a link's credit.
+pub(super) struct Credit {
+    max: u32,
+    /// How many messages were settled since credit was granted.
+    settled: u32,
+    /// How many messages have used up credit since then without being settled one day.
+    lost: u32,
+}
+
+impl Credit {
+    pub(super) fn new(max: u32) -> Self {
+        Self { max, settled: 0, lost: 0 }
+    }
+
+    pub(super) fn settle_one(&mut self) {
+        self.settled += 1;
+        if self.settled >= self.max / 2 {
+            self.settled = 0;
+            self.lost = 0;
+        }
+    }
+
+    pub(super) fn lose_one(&mut self) {
+        self.lost = self.lost.saturating_add(1);
+    }
+
+    /// Whether half of the credit has been lost since it was granted. What remains may be less than
+    /// what must be settled before more is granted.
+    pub(super) fn is_lost(&self) -> bool {
+        self.lost >= (self.max / 2).max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credit_is_lost_when_half_of_it_is() {
+        for (max, bearable) in [(1, 0), (2, 0), (3, 0), (4, 1), (16, 7), (17, 7)] {
+            let mut credit = Credit::new(max);
+            for lost in 0..=bearable {
+                assert!(!credit.is_lost(), "{lost} of {max}");
+                credit.lose_one();
+            }
+            assert!(credit.is_lost(), "{bearable} and one of {max}");
+        }
+    }
+
+    #[test]
+    fn what_is_granted_makes_good_what_was_lost() {
+        let mut credit = Credit::new(8);
+        for _ in 0..5 {
+            for _ in 0..2 {
+                credit.lose_one();
+                assert!(!credit.is_lost());
+                credit.settle_one();
+                credit.settle_one();
+            }
+        }
+        assert_eq!((credit.settled, credit.lost), (0, 0));
+    }
+}
