@@ -23,13 +23,18 @@ pub struct SourceId {
 impl SourceId {
     /// The source of an entity in a namespace.
     ///
-    /// The namespace is a host name; a port is left out, so that an emulator on another port is
-    /// the same source. The entity is a path such as `orders` or
+    /// The namespace is a host name or an address; a port is left out, so that an emulator on
+    /// another port is the same source. An IPv6 address with a port is in brackets. The entity is a path such as `orders` or
     /// `orders/Subscriptions/billing`; a dead-letter suffix is left out. Both are case-folded, as
     /// the broker does.
     pub fn new(namespace: &str, entity: &str) -> Self {
         let host = match namespace.rsplit_once(':') {
-            Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) => host,
+            Some((host, port))
+                if port.bytes().all(|b| b.is_ascii_digit())
+                    && (host.ends_with(']') || !host.contains(':')) =>
+            {
+                host
+            }
             _ => namespace,
         };
         let entity = entity.trim_matches('/').to_lowercase();
@@ -370,6 +375,19 @@ mod tests {
         assert_eq!(SourceId::new("BUS.example.net:5672", "/Orders/"), orders);
         assert_eq!(SourceId::new("bus.example.net", "orders/$DeadLetterQueue"), orders);
         assert_ne!(SourceId::new("bus.example.net", "orders/Subscriptions/a"), orders);
+    }
+
+    #[test]
+    fn of_an_ipv6_address_only_a_port_behind_brackets_is_left_out() {
+        for (namespace, host) in [
+            ("[fe80::1]:5672", "[fe80::1]"),
+            ("[fe80::1]", "[fe80::1]"),
+            ("fe80::1", "fe80::1"),
+            ("::1", "::1"),
+            ("127.0.0.1:5672", "127.0.0.1"),
+        ] {
+            assert_eq!(SourceId::new(namespace, "orders").namespace(), host);
+        }
     }
 
     #[test]

@@ -5,7 +5,8 @@
 //!
 //! The client never retries (`max_retries: 0`): its recovery holds the link for seconds, settles
 //! messages of the old connection in silence, and retries what cannot succeed, such as renewing a
-//! lost lock. So the first error ends a link, and whoever owns it opens a new one.
+//! lost lock. It also takes a message that the broker has refused for sent when it tries again. So
+//! the first error ends a link, and whoever owns it opens a new one.
 
 use std::error::Error;
 use std::time::Duration;

@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::error::Place;
 use super::link::SenderLink;
 use super::message;
-use super::worker::Worker;
+use super::worker::{Worker, caught};
 use crate::broker::connection_string::ConnectionString;
 use crate::broker::{BrokerError, OutgoingMessage};
 
@@ -68,8 +68,10 @@ impl Sender {
     ///
     /// # Errors
     ///
-    /// When the broker refuses the message or cannot be reached; in the latter case the message
-    /// may have arrived all the same. The sender stays good: the next call connects again.
+    /// When the broker refuses the message, as it does when it is too large or the queue is full:
+    /// nothing of it has arrived. Or when the broker cannot be reached, or the client panics: the
+    /// message may have arrived all the same. The sender stays good, and connects again with the
+    /// next call.
     pub async fn send(&self, message: OutgoingMessage) -> Result<(), BrokerError> {
         self.send_all(vec![message]).await
     }
@@ -115,7 +117,11 @@ impl Actor {
     /// Sends for as long as there is anyone who could ask for it.
     async fn run(mut self, mut calls: mpsc::Receiver<Call>) {
         while let Some(Call { messages, reply }) = calls.recv().await {
-            reply.send(self.send_all(messages).await).ok();
+            let sent = caught(self.send_all(messages)).await.unwrap_or_else(|panic| {
+                self.link = None;
+                Err(self.place.unreachable(panic))
+            });
+            reply.send(sent).ok();
         }
         if let Some(link) = self.link {
             link.dispose().await;

@@ -9,6 +9,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 
+use futures_util::FutureExt;
 use tokio::runtime::Builder;
 use tokio::sync::{mpsc, oneshot};
 
@@ -88,6 +89,17 @@ fn run<F: Future<Output = ()>>(work: impl FnOnce() -> F) -> io::Result<()> {
     Ok(())
 }
 
+/// Work on the client ended in a panic.
+#[derive(Debug, thiserror::Error)]
+#[error("the client panicked: {0}")]
+pub(super) struct Panicked(String);
+
+/// Does work after whose panic the thread goes on. What the work had borrowed may be in any state.
+pub(super) async fn caught<T>(work: impl Future<Output = T>) -> Result<T, Panicked> {
+    let done = AssertUnwindSafe(work).catch_unwind().await;
+    done.map_err(|panic| Panicked(panic_text(panic.as_ref())))
+}
+
 fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned())
@@ -126,6 +138,21 @@ mod tests {
         let (mut worker, answer) = start(work).await.unwrap();
         assert_eq!(answer, 7);
         assert!(matches!(worker.ended(&place()).await, BrokerError::Unreachable { .. }));
+        assert!(matches!(worker.ended(&place()).await, BrokerError::Closed));
+    }
+
+    #[tokio::test]
+    async fn a_caught_panic_is_told_and_the_thread_goes_on() {
+        let work = |answer: Answer<String>| async {
+            let panicked = caught(async {
+                tokio::task::yield_now().await;
+                panic!("on purpose")
+            });
+            let error: Panicked = panicked.await.map(|()| "none").expect_err("it panicked");
+            answer.send(Ok(error.to_string())).ok();
+        };
+        let (mut worker, told) = Worker::start(&place(), work).await.unwrap();
+        assert_eq!(told, "the client panicked: on purpose");
         assert!(matches!(worker.ended(&place()).await, BrokerError::Closed));
     }
 

@@ -4,7 +4,7 @@ use crate::broker::servicebus::ServiceBus;
 use crate::broker::{BrokerError, OutgoingMessage, Source};
 use idem_emulator::{Emulator, QueueOptions};
 
-use super::support::{receive, send, start_with_orders};
+use super::support::{receive, send, start, start_with_orders};
 
 #[tokio::test]
 async fn a_message_arrives_as_it_was_sent() {
@@ -74,6 +74,23 @@ async fn a_refused_message_is_an_error_and_the_sender_stays_good() {
     assert!(matches!(error, BrokerError::Operation { operation: "send", .. }), "{error:?}");
     sender.send(OutgoingMessage::default()).await.unwrap();
     assert_eq!(emulator.counts("orders").unwrap().active, 1);
+}
+
+#[tokio::test]
+async fn a_full_queue_refuses_one_message_and_many() {
+    let (emulator, bus) = start(QueueOptions::new("orders").size_max(2_000)).await;
+    let sender = bus.sender("orders").await.unwrap();
+    let message =
+        || OutgoingMessage { body: vec![b' '; 1_000].into(), ..OutgoingMessage::default() };
+    sender.send(message()).await.unwrap();
+    for messages in [vec![message()], vec![message(), message()]] {
+        let error = sender.send_all(messages).await.unwrap_err();
+        assert!(matches!(error, BrokerError::Operation { operation: "send", .. }), "{error:?}");
+    }
+    assert_eq!(emulator.events().totals().send_rejected, 2);
+    assert_eq!(emulator.counts("orders").unwrap().active, 1);
+    emulator.purge("orders").unwrap();
+    sender.send(message()).await.unwrap();
 }
 
 #[tokio::test]
