@@ -54,6 +54,15 @@ pub trait Store: Clone + Send + Sync + 'static {
         transaction: Self::Transaction,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
+    /// Whether the handler, which has failed, ended the transaction before: what it wrote may be
+    /// committed in part.
+    fn was_ended(transaction: &mut Self::Transaction) -> impl Future<Output = bool> + Send {
+        async {
+            let guarded = Self::guard(transaction).await;
+            guarded.is_err_and(|error| error.fault == Fault::Broken)
+        }
+    }
+
     /// Rolls back and waits until it is done. Errors are of no interest: a connection that cannot
     /// roll back is closed, and the server then does it.
     fn rollback(transaction: Self::Transaction) -> impl Future<Output = ()> + Send;
@@ -115,10 +124,14 @@ pub trait Work<S: Store>: Sized + Send {
     fn claim(&mut self, claim: Claim) -> impl Future<Output = Result<Claimed, StoreError>> + Send;
 
     /// Makes its effects permanent, or says that this did not or may not have happened.
-    fn commit(self, store: &S) -> impl Future<Output = Result<Proof, StoreError>> + Send;
+    fn commit(self, store: &S) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Undoes its effects.
-    fn rollback(self) -> impl Future<Output = ()> + Send;
+    /// Undoes its effects after the handler has failed.
+    ///
+    /// # Errors
+    ///
+    /// When there is nothing left to undo, since the handler has ended the transaction itself.
+    fn rollback(self) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 
 impl<S: Store> Work<S> for Tx<S> {
@@ -134,17 +147,17 @@ impl<S: Store> Work<S> for Tx<S> {
         Ok(claimed)
     }
 
-    async fn commit(self, store: &S) -> Result<Proof, StoreError> {
+    async fn commit(self, store: &S) -> Result<(), StoreError> {
         let Self { transaction, claim } = self;
         match Step::new(guard_and_commit::<S>(transaction)).await {
-            Ok(()) => Ok(Proof(())),
+            Ok(()) => Ok(()),
             Err(error) if error.fault == Fault::InDoubt => settle_doubt(store, claim, error).await,
             Err(error) => Err(error),
         }
     }
 
-    async fn rollback(self) {
-        Step::new(S::rollback(self.transaction)).await;
+    async fn rollback(self) -> Result<(), StoreError> {
+        Step::new(rollback::<S>(self.transaction)).await
     }
 }
 
@@ -158,18 +171,24 @@ async fn guard_and_commit<S: Store>(mut transaction: S::Transaction) -> Result<(
     }
 }
 
+async fn rollback<S: Store>(mut transaction: S::Transaction) -> Result<(), StoreError> {
+    let was_ended = S::was_ended(&mut transaction).await;
+    S::rollback(transaction).await;
+    if was_ended { Err(StoreError::found(BROKEN_TRANSACTION, Fault::Broken)) } else { Ok(()) }
+}
+
 /// The claim's row, read on another connection, proves a commit whose answer was lost. Its absence
 /// proves nothing: the server may still be about to commit.
 async fn settle_doubt<S: Store>(
     store: &S,
     claim: Option<Claim>,
     error: StoreError,
-) -> Result<Proof, StoreError> {
+) -> Result<(), StoreError> {
     let Some(claim) = claim else {
         return Err(error);
     };
     match store.is_claimed(claim.digest).await {
-        Ok(true) => Ok(Proof(())),
+        Ok(true) => Ok(()),
         Ok(false) | Err(_) => Err(error),
     }
 }
@@ -184,15 +203,18 @@ impl<S: Store> Work<S> for NoTransaction {
     }
 
     async fn claim(&mut self, _: Claim) -> Result<Claimed, StoreError> {
-        Ok(Claimed::Ours)
+        let problem = "without a transaction there is nothing to claim in; use level 0, or `Tx<_>`";
+        Err(StoreError::found(problem, Fault::Refused))
     }
 
-    /// A level 0 handler vouches for its own effects: its `Ok` is the proof.
-    async fn commit(self, _: &S) -> Result<Proof, StoreError> {
-        Ok(Proof(()))
+    /// A level 0 handler vouches for its own effects.
+    async fn commit(self, _: &S) -> Result<(), StoreError> {
+        Ok(())
     }
 
-    async fn rollback(self) {}
+    async fn rollback(self) -> Result<(), StoreError> {
+        Ok(())
+    }
 }
 
 /// What is claimed: the digest of the key within its scope.
@@ -210,20 +232,9 @@ pub enum Claimed {
     /// The row is ours, if we commit.
     Ours,
     /// A committed row was there before.
-    Before(Proof),
+    Before,
     /// Another transaction holds the key and has not ended.
     Busy,
-}
-
-/// Proof that the effects of a key are committed. Only a commit, or a committed claim, makes one.
-#[derive(Debug)]
-pub struct Proof(());
-
-#[cfg(test)]
-impl Proof {
-    pub(crate) fn for_test() -> Self {
-        Self(())
-    }
 }
 
 /// What an error of the database means for the message.
@@ -270,7 +281,6 @@ impl StoreError {
     }
 }
 
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
 const BROKEN_TRANSACTION: &str = "the handler ended its transaction; handlers must not send \
      `COMMIT`, `ROLLBACK` or statements that commit implicitly";
 
@@ -321,7 +331,6 @@ fn driver_fault(error: &sqlx::Error) -> Fault {
     match error {
         sqlx::Error::Io(_)
         | sqlx::Error::Tls(_)
-        | sqlx::Error::Protocol(_)
         | sqlx::Error::PoolTimedOut
         | sqlx::Error::PoolClosed
         | sqlx::Error::WorkerCrashed

@@ -7,7 +7,7 @@ use std::time::Duration;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
 use sqlx::{Connection, Executor};
 
-use super::{Claim, Claimed, Fault, Proof, Store, StoreError, migration};
+use super::{Claim, Claimed, Fault, Store, StoreError, migration};
 use crate::key::Digest;
 
 /// Claims in PostgreSQL 14 or later.
@@ -135,7 +135,7 @@ impl Store for Postgres {
             .map_err(failed("claim"))?;
         match (locked, id) {
             (false, _) => Ok(Claimed::Busy),
-            (true, None) => Ok(Claimed::Before(Proof(()))),
+            (true, None) => Ok(Claimed::Before),
             (true, id) => {
                 transaction.id = id;
                 Ok(Claimed::Ours)
@@ -160,11 +160,10 @@ impl Store for Postgres {
 
     async fn commit(transaction: PostgresTransaction) -> Result<(), StoreError> {
         transaction.transaction.commit().await.map_err(|error| {
-            let fault = match fault(&error) {
-                Fault::Unavailable => Fault::InDoubt,
-                // 40003: the server itself does not know.
-                _ if code(&error).as_deref() == Some("40003") => Fault::InDoubt,
-                fault => fault,
+            let fault = match (fault(&error), code(&error).as_deref()) {
+                // What is not the server's answer says nothing. 40003: the server does not know.
+                (_, None | Some("40003")) | (Fault::Unavailable, _) => Fault::InDoubt,
+                (fault, Some(_)) => fault,
             };
             StoreError::new("commit", fault, error)
         })

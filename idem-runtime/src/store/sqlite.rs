@@ -9,7 +9,7 @@ use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
 };
 
-use super::{Claim, Claimed, Fault, Proof, Store, StoreError, migration};
+use super::{Claim, Claimed, Fault, Store, StoreError, migration};
 use crate::key::Digest;
 
 /// Claims in an SQLite file.
@@ -128,7 +128,7 @@ impl Store for Sqlite {
             .map_err(failed("claim"))?
             .rows_affected();
         if inserted == 0 {
-            return Ok(Claimed::Before(Proof(())));
+            return Ok(Claimed::Before);
         }
         transaction.claimed = Some(claim.digest);
         Ok(Claimed::Ours)
@@ -147,9 +147,22 @@ impl Store for Sqlite {
         }
     }
 
+    /// `BEGIN` is refused inside a transaction. Where it succeeds there was none, since the handler
+    /// ended it, or since SQLite itself rolled it back after an error; the claim tells which.
+    async fn was_ended(transaction: &mut SqliteTransaction) -> bool {
+        if sqlx::raw_sql("BEGIN").execute(&mut **transaction).await.is_err() {
+            return false;
+        }
+        match transaction.claimed {
+            Some(digest) => is_claimed(&mut **transaction, digest).await.unwrap_or(true),
+            None => false,
+        }
+    }
+
     async fn commit(transaction: SqliteTransaction) -> Result<(), StoreError> {
         transaction.transaction.commit().await.map_err(|error| match fault(&error) {
             Fault::Unavailable => StoreError::new("commit", Fault::InDoubt, error),
+            _ if code(&error).is_none() => StoreError::new("commit", Fault::InDoubt, error),
             _ if has_no_transaction(&error) => {
                 StoreError::new(super::BROKEN_TRANSACTION, Fault::Broken, error)
             }
