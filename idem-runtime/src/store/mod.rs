@@ -21,6 +21,9 @@ pub use postgres::{Postgres, PostgresTransaction};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{Sqlite, SqliteTransaction};
 
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+use sqlx::error::DatabaseError;
+
 use crate::key::Digest;
 use step::Step;
 
@@ -84,8 +87,15 @@ pub trait Store: Clone + Send + Sync + 'static {
 /// plain sqlx: `query.execute(&mut **tx)`.
 ///
 /// The claim and the handler's rows commit together after the handler returned `Ok`, and roll back
-/// together otherwise. Do not send `COMMIT`, `ROLLBACK` or statements that commit implicitly:
-/// the guard before the commit finds out, and the message is dead-lettered.
+/// together otherwise. For a part that may fail by itself, begin a nested transaction, which is a
+/// savepoint, and end it before you return.
+///
+/// Do not send `COMMIT`, `ROLLBACK` or statements that commit implicitly: the guard before the
+/// commit finds out, and the message is dead-lettered as `TransactionBroken`. At level 0 there is
+/// no claim to tell by, and the guard finds only a transaction that is doomed by a failed statement.
+///
+/// Settings of the session must be `LOCAL`: a `search_path` left behind on the pooled connection
+/// would hide the ledger from the next message.
 pub struct Tx<S: Store> {
     transaction: S::Transaction,
     claim: Option<Claim>,
@@ -284,6 +294,10 @@ impl StoreError {
 const BROKEN_TRANSACTION: &str = "the handler ended its transaction; handlers must not send \
      `COMMIT`, `ROLLBACK` or statements that commit implicitly";
 
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+const NESTED_TRANSACTION: &str = "the handler left a transaction open inside its own; commit it or \
+     roll it back before you return";
+
 #[cfg(feature = "postgres")]
 const SWALLOWED_ERROR: &str = "the handler ignored an error of a statement in its transaction, \
      which can only be rolled back; return the error, or use a savepoint";
@@ -312,17 +326,57 @@ async fn begin_on<DB: sqlx::Database>(
     pool.begin_with(statement).await
 }
 
-/// Finds the driver's error in what a handler returned, also behind the handler's own types.
+/// Refuses a transaction inside which the handler left another one open: the driver would then
+/// release that one's savepoint where we mean to commit, and report success.
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
-fn sqlx_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a sqlx::Error> {
+fn refuse_nested<DB: sqlx::Database>(connection: &DB::Connection) -> Result<(), StoreError> {
+    use sqlx_core::transaction::TransactionManager;
+
+    match DB::TransactionManager::get_transaction_depth(connection) {
+        0 | 1 => Ok(()),
+        _ => Err(StoreError::found(NESTED_TRANSACTION, Fault::Refused)),
+    }
+}
+
+/// Rolls back a transaction and those that the handler left open inside it. Otherwise only the
+/// innermost would be, and the connection would go back to the pool inside the others.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+async fn roll_back<DB: sqlx::Database>(mut transaction: sqlx::Transaction<'static, DB>) {
+    use sqlx_core::transaction::TransactionManager;
+
+    while DB::TransactionManager::get_transaction_depth(&transaction) > 1 {
+        if DB::TransactionManager::rollback(&mut transaction).await.is_err() {
+            break;
+        }
+    }
+    transaction.rollback().await.ok();
+}
+
+/// What the database's part in a handler's error means, also behind the handler's own types.
+///
+/// `anyhow` hides the driver's error, but not what that error has for its source: the server's.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+fn fault_in(
+    error: &(dyn Error + 'static),
+    of_server: fn(&dyn DatabaseError) -> Fault,
+) -> Option<Fault> {
     let mut next = Some(error);
     while let Some(error) = next {
-        if let Some(found) = error.downcast_ref() {
-            return Some(found);
+        if let Some(error) = error.downcast_ref::<sqlx::Error>() {
+            return Some(fault(error, of_server));
+        }
+        if let Some(error) = error.downcast_ref::<Box<dyn DatabaseError>>() {
+            return Some(of_server(error.as_ref()));
         }
         next = error.source();
     }
     None
+}
+
+/// What an error before the commit means.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+fn fault(error: &sqlx::Error, of_server: fn(&dyn DatabaseError) -> Fault) -> Fault {
+    error.as_database_error().map_or_else(|| driver_fault(error), of_server)
 }
 
 /// What an error that the database server did not send means, before the commit.

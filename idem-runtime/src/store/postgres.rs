@@ -4,6 +4,7 @@ use std::error::Error;
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
+use sqlx::error::DatabaseError;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
 use sqlx::{Connection, Executor};
 
@@ -145,6 +146,7 @@ impl Store for Postgres {
 
     async fn guard(transaction: &mut PostgresTransaction) -> Result<(), StoreError> {
         const GUARD: &str = "SELECT coalesce($1::text IS NULL OR $1 = pg_current_xact_id_if_assigned()::text, false)";
+        super::refuse_nested::<sqlx::Postgres>(transaction)?;
         let id = transaction.id.clone();
         let ours: Result<bool, _> =
             sqlx::query_scalar(GUARD).bind(id).fetch_one(&mut **transaction).await;
@@ -170,7 +172,7 @@ impl Store for Postgres {
     }
 
     async fn rollback(transaction: PostgresTransaction) {
-        transaction.transaction.rollback().await.ok();
+        super::roll_back(transaction.transaction).await;
     }
 
     async fn is_claimed(&self, digest: Digest) -> Result<bool, StoreError> {
@@ -182,7 +184,7 @@ impl Store for Postgres {
     }
 
     fn fault_of(error: &(dyn Error + 'static)) -> Option<Fault> {
-        super::sqlx_error(error).map(fault)
+        super::fault_in(error, server_fault)
     }
 
     async fn migrate(&self) -> Result<(), StoreError> {
@@ -236,12 +238,14 @@ fn code(error: &sqlx::Error) -> Option<String> {
     Some(error.as_database_error()?.code()?.into_owned())
 }
 
-/// What an error before the commit means. Codes: PostgreSQL documentation, appendix A.
 fn fault(error: &sqlx::Error) -> Fault {
-    let Some(code) = code(error) else {
-        return super::driver_fault(error);
-    };
-    match code.as_str() {
+    super::fault(error, server_fault)
+}
+
+/// What an error of the server before the commit means. Codes: PostgreSQL documentation,
+/// appendix A.
+fn server_fault(error: &dyn DatabaseError) -> Fault {
+    match error.code().unwrap_or_default().as_ref() {
         // Serialization failure, deadlock, lock not available.
         "40001" | "40P01" | "55P03" => Fault::Contention,
         // Shutdown, crash, starting up, dropped database; idle transaction ended by the server.
@@ -249,7 +253,9 @@ fn fault(error: &sqlx::Error) -> Fault {
         // A read-only replica, as during a fail-over.
         "25006" => Fault::Unavailable,
         // Connection exceptions, insufficient resources, wrong role or password.
-        _ if ["08", "53", "28"].iter().any(|class| code.starts_with(class)) => Fault::Unavailable,
+        code if ["08", "53", "28"].iter().any(|class| code.starts_with(class)) => {
+            Fault::Unavailable
+        }
         _ => Fault::Refused,
     }
 }
