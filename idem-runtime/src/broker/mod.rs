@@ -53,7 +53,13 @@ pub trait Receiver: Send + 'static {
     /// new one.
     fn receive(&mut self) -> impl Future<Output = Result<Locked, BrokerError>> + Send;
 
-    /// Stops receiving, ends the links in order and lets what was given to the settler go out.
+    /// Takes no more messages, and gives back those that wait for [`receive`](Self::receive).
+    ///
+    /// What was received can be renewed and settled as before, until [`close`](Self::close).
+    /// Receiving gives no delivery any more: it waits until the link has gone.
+    fn stop(&mut self);
+
+    /// Stops, ends the links in order and lets what was given to the settler go out.
     fn close(self) -> impl Future<Output = ()> + Send;
 }
 

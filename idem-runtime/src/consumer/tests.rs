@@ -105,6 +105,10 @@ impl Receiver for ScriptedReceiver {
         }
     }
 
+    fn stop(&mut self) {
+        self.script.clear();
+    }
+
     async fn close(self) {
         self.broker.closed.fetch_add(1, Ordering::SeqCst);
     }

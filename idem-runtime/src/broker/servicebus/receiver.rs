@@ -126,7 +126,17 @@ impl Receiver for LinkReceiver {
         }
     }
 
+    fn stop(&mut self) {
+        self.deliveries.close();
+        while let Ok(received) = self.deliveries.try_recv() {
+            if let Ok(locked) = received {
+                self.settler.give_back(locked.lock);
+            }
+        }
+    }
+
     async fn close(mut self) {
+        self.stop();
         drop(self.open);
         self.worker.ended(&self.place).await;
     }
@@ -203,6 +213,8 @@ enum Event {
     Command(Command),
     Renewed(LockId, ServiceBusReceivedMessage),
     LockEnded(Instant, LockId),
+    /// Nobody wants to receive any more.
+    Stopped,
     Received(Option<ServiceBusReceivedMessage>),
     Failed(BrokerError),
 }
@@ -216,10 +228,9 @@ impl Actor {
                 Event::Command(command) => self.obey(command).await,
                 Event::Renewed(lock, message) => self.take_back(lock, message).await,
                 Event::LockEnded(at, lock) => self.let_go(at, lock).await,
-                Event::Received(message) => {
-                    self.deliver(message);
-                    Ok(())
-                }
+                Event::Stopped => Ok(()),
+                Event::Received(Some(message)) => self.deliver(message).await,
+                Event::Received(None) => Ok(()),
                 Event::Failed(error) => Err(error),
             };
             if let Err(error) = handled {
@@ -242,7 +253,7 @@ impl Actor {
     /// renewal for each message held. A message that was renewed is taken back before the one who
     /// asked for it can ask for more.
     async fn next(&mut self, closing: &mut oneshot::Receiver<()>) -> Event {
-        let room = self.held.len() + self.left.len() < self.limit;
+        let room = self.held.len() + self.left.len() < self.limit && !self.deliveries.is_closed();
         let lock_ends = self.left.first_key_value().map(|(key, _)| *key);
         tokio::select! {
             biased;
@@ -250,6 +261,7 @@ impl Actor {
             Some((lock, message)) = self.renewed.recv() => Event::Renewed(lock, message),
             Some(command) = self.commands.recv() => Event::Command(command),
             (at, lock) = passed(lock_ends) => Event::LockEnded(at, lock),
+            () = self.deliveries.closed(), if room => Event::Stopped,
             received = self.link.receive(), if room => match received {
                 Ok(message) => Event::Received(message),
                 Err(error) => Event::Failed(error),
@@ -257,8 +269,7 @@ impl Actor {
         }
     }
 
-    fn deliver(&mut self, message: Option<ServiceBusReceivedMessage>) {
-        let Some(message) = message else { return };
+    async fn deliver(&mut self, message: ServiceBusReceivedMessage) -> Result<(), BrokerError> {
         self.locks += 1;
         let lock = LockId(self.locks);
         let raw = message.raw_amqp_message();
@@ -267,10 +278,13 @@ impl Actor {
             lock,
             lock_remaining: message::lock_remaining(raw),
         };
-        let message = Some(message);
-        self.held.insert(lock, Held { message, awaiting: None });
-        // There is a place for each message held. Nobody listens when we are about to be closed.
-        self.deliveries.try_send(Ok(locked)).ok();
+        // There is a place for each message held.
+        if self.deliveries.try_send(Ok(locked)).is_err() {
+            // It came at the moment of the stop.
+            return self.link.settle(&message, Settlement::Abandon).await;
+        }
+        self.held.insert(lock, Held { message: Some(message), awaiting: None });
+        Ok(())
     }
 
     /// An error means that the link has failed.
