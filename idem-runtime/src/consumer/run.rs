@@ -81,6 +81,7 @@ impl<B: Source, S: Store> Consumer<B, S> {
                 }
             }
         }
+        receiver.stop();
         self.finish(tasks).await;
         receiver.close().await;
         Ok(())
