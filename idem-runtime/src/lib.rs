@@ -31,7 +31,7 @@ pub mod store;
 
 pub use consumer::{Consumer, ConsumerBuilder, shutdown_signal};
 pub use delivery::{Delivery, Property, SourceId};
-pub use execute::execute;
+pub use execute::{Proof, execute};
 pub use handler::{Context, FromContext, Handler, HandlerSpec, Level, State};
 /// Makes an `async fn` an idempotent message handler.
 ///

@@ -83,7 +83,7 @@ pub(crate) async fn a_swallowed_error_never_ends_as_done_where_it_dooms_the_tran
 ) {
     let outcome = engine.place("r1", "swallow").await;
     if E::ERRORS_DOOM {
-        assert_outcome!(outcome, Outcome::Retry(RetryReason::Store(error)) if error.to_string().contains("ignored an error"));
+        assert_outcome!(outcome, Outcome::Retry(RetryReason::NotCommitted(error)) if error.to_string().contains("ignored an error"));
         assert_counts(engine, 0, 0).await;
     } else {
         assert_outcome!(outcome, Outcome::Done(_));

@@ -6,4 +6,5 @@
 mod bodies;
 mod doubt;
 mod engines;
+mod misuse;
 mod start;

@@ -5,11 +5,12 @@ use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use sqlx::SqliteConnection;
+use sqlx::error::DatabaseError;
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
 };
 
-use super::{Claim, Claimed, Fault, Proof, Store, StoreError, migration};
+use super::{Claim, Claimed, Fault, Store, StoreError, migration};
 use crate::key::Digest;
 
 /// Claims in an SQLite file.
@@ -128,7 +129,7 @@ impl Store for Sqlite {
             .map_err(failed("claim"))?
             .rows_affected();
         if inserted == 0 {
-            return Ok(Claimed::Before(Proof(())));
+            return Ok(Claimed::Before);
         }
         transaction.claimed = Some(claim.digest);
         Ok(Claimed::Ours)
@@ -137,6 +138,7 @@ impl Store for Sqlite {
     /// A claim that is gone was rolled back by the handler. One that the handler committed shows
     /// itself in our own commit, which then finds no transaction.
     async fn guard(transaction: &mut SqliteTransaction) -> Result<(), StoreError> {
+        super::refuse_nested::<sqlx::Sqlite>(transaction)?;
         let Some(digest) = transaction.claimed else {
             return Ok(());
         };
@@ -147,9 +149,24 @@ impl Store for Sqlite {
         }
     }
 
+    /// `BEGIN` is refused inside a transaction. Where it succeeds there was none, since the handler
+    /// ended it, or since SQLite itself rolled it back after an error; the claim tells which.
+    async fn was_ended(transaction: &mut SqliteTransaction) -> bool {
+        if sqlx::raw_sql("BEGIN").execute(&mut **transaction).await.is_err() {
+            return false;
+        }
+        match transaction.claimed {
+            Some(digest) => is_claimed(&mut **transaction, digest).await.unwrap_or(true),
+            None => false,
+        }
+    }
+
     async fn commit(transaction: SqliteTransaction) -> Result<(), StoreError> {
         transaction.transaction.commit().await.map_err(|error| match fault(&error) {
             Fault::Unavailable => StoreError::new("commit", Fault::InDoubt, error),
+            _ if error.as_database_error().is_none() => {
+                StoreError::new("commit", Fault::InDoubt, error)
+            }
             _ if has_no_transaction(&error) => {
                 StoreError::new(super::BROKEN_TRANSACTION, Fault::Broken, error)
             }
@@ -158,7 +175,7 @@ impl Store for Sqlite {
     }
 
     async fn rollback(transaction: SqliteTransaction) {
-        transaction.transaction.rollback().await.ok();
+        super::roll_back(transaction.transaction).await;
     }
 
     async fn is_claimed(&self, digest: Digest) -> Result<bool, StoreError> {
@@ -166,7 +183,7 @@ impl Store for Sqlite {
     }
 
     fn fault_of(error: &(dyn Error + 'static)) -> Option<Fault> {
-        super::sqlx_error(error).map(fault)
+        super::fault_in(error, server_fault)
     }
 
     async fn migrate(&self) -> Result<(), StoreError> {
@@ -218,25 +235,24 @@ fn failed(operation: &'static str) -> impl Fn(sqlx::Error) -> StoreError {
     move |error| StoreError::new(operation, fault(&error), error)
 }
 
-/// The primary result code, the low byte of the extended code that sqlx reports.
-fn code(error: &sqlx::Error) -> Option<u32> {
-    let extended: u32 = error.as_database_error()?.code()?.parse().ok()?;
-    Some(extended & 0xff)
-}
-
 /// `SQLITE_ERROR` has no narrower code for this; the text has been the same since 2009.
 fn has_no_transaction(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some_and(|e| e.message().contains("no transaction is active"))
 }
 
-/// What an error before the commit means. Codes: "Result and Error Codes" of SQLite.
 fn fault(error: &sqlx::Error) -> Fault {
-    match code(error) {
-        None => super::driver_fault(error),
+    super::fault(error, server_fault)
+}
+
+/// What an error of SQLite before the commit means. Codes: its "Result and Error Codes".
+fn server_fault(error: &dyn DatabaseError) -> Fault {
+    let extended: u32 = error.code().and_then(|code| code.parse().ok()).unwrap_or_default();
+    // The primary code is the low byte of the extended one.
+    match extended & 0xff {
         // SQLITE_BUSY, SQLITE_LOCKED.
-        Some(5 | 6) => Fault::Contention,
+        5 | 6 => Fault::Contention,
         // SQLITE_NOMEM, SQLITE_IOERR, SQLITE_FULL, SQLITE_CANTOPEN.
-        Some(7 | 10 | 13 | 14) => Fault::Unavailable,
-        Some(_) => Fault::Refused,
+        7 | 10 | 13 | 14 => Fault::Unavailable,
+        _ => Fault::Refused,
     }
 }

@@ -1,7 +1,7 @@
 //! Steps of a transaction that are not cancelled with their caller.
 
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use tokio::runtime::Handle;
 
@@ -23,15 +23,13 @@ impl<T: Send + 'static> Future for Step<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
-        match &mut self.rest {
-            Some(rest) => {
-                let result = ready!(rest.as_mut().poll(context));
-                self.rest = None;
-                Poll::Ready(result)
-            }
-            // It has ended, and its result was taken.
-            None => Poll::Pending,
+        // Taken out while it is polled: after a panic there is nothing left to run.
+        let Some(mut rest) = self.rest.take() else { return Poll::Pending };
+        let polled = rest.as_mut().poll(context);
+        if polled.is_pending() {
+            self.rest = Some(rest);
         }
+        polled
     }
 }
 
@@ -48,8 +46,12 @@ impl<T: Send + 'static> Drop for Step<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::panic::AssertUnwindSafe;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
+    use futures_util::FutureExt;
     use tokio::sync::oneshot;
     use tokio::time::{sleep, timeout};
 
@@ -81,5 +83,25 @@ mod tests {
     #[test]
     fn without_a_runtime_a_step_is_just_dropped() {
         drop(Step::new(std::future::pending::<()>()));
+    }
+
+    #[tokio::test]
+    async fn a_step_that_panicked_is_not_run_again() {
+        let polls = Arc::new(AtomicUsize::new(0));
+        let step = Step::new(Panics(Arc::clone(&polls)));
+        AssertUnwindSafe(step).catch_unwind().await.expect_err("a panic");
+        tokio::task::yield_now().await;
+        assert_eq!(polls.load(Ordering::SeqCst), 1);
+    }
+
+    struct Panics(Arc<AtomicUsize>);
+
+    impl Future for Panics {
+        type Output = ();
+
+        fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+            self.0.fetch_add(1, Ordering::SeqCst);
+            panic!("the driver panics");
+        }
     }
 }
