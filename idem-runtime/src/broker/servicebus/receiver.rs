@@ -38,14 +38,15 @@ type Reply<T> = oneshot::Sender<Result<T, BrokerError>>;
 /// whoever consumes opens a new one. What was not settled comes again when its lock has run out.
 /// Dropping it is as good as [`close`](Receiver::close), only that nobody waits.
 ///
-/// At most `prefetch` messages are held by whoever received them. Half as many again may wait in
-/// the client, under locks that nobody renews: where handlers run longer than a lock holds, they
-/// run out, and each time that costs the message a delivery. So it is with those that are there at
-/// the end: by giving them back, the client would ask for as many others.
+/// At most `prefetch` messages are held by whoever received them. As many again may wait in the
+/// client, under locks that nobody renews: where handlers run longer than a lock holds, they run
+/// out, and each time that costs the message a delivery. So it is with those that are there at the
+/// end: by giving them back, the client would ask for as many others.
 ///
-/// The client begins with half of `prefetch`, and asks for that many anew each time a quarter of
-/// `prefetch` has been settled. So slow handlers have half of the room at the beginning, and from
-/// then on leave at most a quarter of it unused.
+/// The client asks for more messages each time half of `prefetch` has been settled, so slow
+/// handlers leave up to half of the room unused. With half of `prefetch` in the client, fewer
+/// would wait, but no more than half would be in flight where handlers end together: 16 in flight
+/// were measured to do half of the work.
 pub struct LinkReceiver {
     deliveries: mpsc::Receiver<Result<Handed, BrokerError>>,
     settler: LinkSettler,
@@ -79,7 +80,8 @@ impl LinkReceiver {
         source: SourceId,
         prefetch: u32,
     ) -> Result<Self, BrokerError> {
-        let limit = usize::try_from(prefetch.max(1)).unwrap_or(usize::MAX);
+        let prefetch = prefetch.max(1);
+        let limit = usize::try_from(prefetch).unwrap_or(usize::MAX);
         // One more than can be held: the last one is the error that ends the receiver.
         let (deliver, deliveries) = mpsc::channel(limit.saturating_add(1));
         // For each message held: one who waits for a renewal or a settlement, and one who is gone.
@@ -88,8 +90,7 @@ impl LinkReceiver {
 
         let there = place.clone();
         let work = move |opened: Answer<()>| async move {
-            let ahead = ahead(prefetch);
-            let link = match ReceiverLink::open(&connection_string, there.clone(), ahead).await {
+            let link = match ReceiverLink::open(&connection_string, there.clone(), prefetch).await {
                 Ok(link) => link,
                 Err(error) => {
                     opened.send(Err(error)).ok();
@@ -129,14 +130,6 @@ impl Drop for LinkReceiver {
     fn drop(&mut self) {
         self.stop();
     }
-}
-
-/// How many messages the client may have ahead of those that are held, of which there are at most
-/// `held_max`.
-fn ahead(held_max: u32) -> u32 {
-    // With credit for one message the client never has more than one under way.
-    let least = held_max.clamp(1, 2);
-    (held_max / 2).max(least)
 }
 
 impl Receiver for LinkReceiver {

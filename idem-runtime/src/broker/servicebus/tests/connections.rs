@@ -163,7 +163,7 @@ async fn consume(bus: &ServiceBus, emulator: &Emulator) -> (usize, BTreeSet<Stri
 async fn closing_lets_go_out_what_was_given_before() {
     let (emulator, bus) = start_with_orders().await;
     send(&bus, 50).await;
-    let mut receiver = bus.queue("orders").open(100).await.unwrap();
+    let mut receiver = bus.queue("orders").open(50).await.unwrap();
     let settler = receiver.settler();
     let mut tasks = JoinSet::new();
     for _ in 0..50 {
