@@ -82,7 +82,7 @@ async fn what_is_settled_while_it_is_renewed_is_settled() {
 
 #[tokio::test]
 async fn a_message_that_waited_until_its_lock_was_lost_is_not_handed_over() {
-    let lock = Duration::from_secs(1);
+    let lock = Duration::from_secs(2);
     let queue = QueueOptions::new("orders").lock_duration(lock).max_delivery_count(100);
     let (emulator, bus) = start(queue).await;
     send(&bus, 100).await;
@@ -131,10 +131,10 @@ async fn start_on_clock(clock: &Clock, lock: Duration) -> (Emulator, ServiceBus)
 async fn where_our_clock_is_ahead_new_locks_do_not_count_as_ended() {
     // It stands, and ours goes on.
     let clock = Clock::manual();
-    let lock = Duration::from_secs(1);
+    let lock = Duration::from_secs(3);
     let (emulator, bus) = start_on_clock(&clock, lock).await;
     let mut receiver = bus.queue("orders").open(4).await.unwrap();
-    tokio::time::sleep(lock * 3 / 2).await;
+    tokio::time::sleep(lock * 6 / 5).await;
     for _ in 0..2 {
         send(&bus, 1).await;
         let locked = receive(&mut receiver).await;
