@@ -7,4 +7,6 @@ mod bodies;
 mod doubt;
 mod engines;
 mod misuse;
+mod mysql;
+mod postgres;
 mod start;

@@ -15,8 +15,8 @@ use serde::Deserialize;
 use sqlx::Connection;
 
 use crate::bodies::assert_outcome;
-use crate::engines::postgres::OnPostgres;
-use crate::engines::sqlite::OnSqlite;
+use crate::engines::postgres::on_postgres;
+use crate::engines::sqlite::on_sqlite;
 use crate::engines::{Engine, delivery};
 
 #[derive(Deserialize)]
@@ -79,12 +79,12 @@ async fn run<H: Handler<E::Store>, E: Engine>(engine: &E) -> Outcome {
 /// part of it is committed, and with it the claim; the next delivery would be a duplicate.
 #[tokio::test]
 async fn a_commit_by_hand_is_found_out_when_the_handler_then_fails() {
-    let engine = OnSqlite::new().await.expect("a file");
+    let engine = on_sqlite().await.expect("a file");
     let outcome = run::<sqlite::CommitAndFailHandler, _>(&engine).await;
     assert_outcome!(outcome, Outcome::Reject(rejection) if rejection.reason() == "TransactionBroken");
     assert_outcome!(engine.place("r2", "ok").await, Outcome::Done(_));
 
-    let Some(engine) = OnPostgres::new().await else { return };
+    let Some(engine) = on_postgres().await else { return };
     let outcome = run::<postgres::CommitAndFailHandler, _>(&engine).await;
     assert_outcome!(outcome, Outcome::Reject(rejection) if rejection.reason() == "TransactionBroken");
     assert_outcome!(engine.place("r2", "ok").await, Outcome::Done(_));
@@ -94,12 +94,12 @@ async fn a_commit_by_hand_is_found_out_when_the_handler_then_fails() {
 /// The driver would release the handler's savepoint in place of our commit, and report success.
 #[tokio::test]
 async fn a_nested_transaction_left_open_is_not_done() {
-    let engine = OnSqlite::new().await.expect("a file");
+    let engine = on_sqlite().await.expect("a file");
     let outcome = run::<sqlite::ForgetANestedTransactionHandler, _>(&engine).await;
     assert_outcome!(outcome, Outcome::Retry(RetryReason::NotCommitted(_)));
     assert_eq!((engine.effects().await, engine.claims().await), (0, 0));
 
-    let Some(engine) = OnPostgres::new().await else { return };
+    let Some(engine) = on_postgres().await else { return };
     let outcome = run::<postgres::ForgetANestedTransactionHandler, _>(&engine).await;
     assert_outcome!(outcome, Outcome::Retry(RetryReason::NotCommitted(_)));
     assert_eq!((engine.effects().await, engine.claims().await), (0, 0));
@@ -108,12 +108,12 @@ async fn a_nested_transaction_left_open_is_not_done() {
 
 #[tokio::test]
 async fn nested_transactions_that_end_are_savepoints() {
-    let engine = OnSqlite::new().await.expect("a file");
+    let engine = on_sqlite().await.expect("a file");
     let outcome = run::<sqlite::UseANestedTransactionHandler, _>(&engine).await;
     assert_outcome!(outcome, Outcome::Done(_));
     assert_eq!((engine.effects().await, engine.claims().await), (1, 1));
 
-    let Some(engine) = OnPostgres::new().await else { return };
+    let Some(engine) = on_postgres().await else { return };
     let outcome = run::<postgres::UseANestedTransactionHandler, _>(&engine).await;
     assert_outcome!(outcome, Outcome::Done(_));
     assert_eq!((engine.effects().await, engine.claims().await), (1, 1));
@@ -145,7 +145,7 @@ impl Handler<Sqlite> for Unprotected {
 
 #[tokio::test]
 async fn a_claim_without_a_transaction_is_refused() {
-    let engine = OnSqlite::new().await.expect("a file");
+    let engine = on_sqlite().await.expect("a file");
     let outcome = run::<Unprotected, _>(&engine).await;
     assert_outcome!(outcome, Outcome::Retry(RetryReason::NotStarted(error)) if error.to_string().contains("nothing to claim in"));
 }
@@ -176,7 +176,7 @@ async fn deadlocked_once_behind_anyhow(
 /// `anyhow` hides the driver's error, and yet a lost race is tried again at once.
 #[tokio::test]
 async fn a_lost_race_is_seen_behind_whatever_error_type() {
-    let Some(engine) = OnPostgres::new().await else { return };
+    let Some(engine) = on_postgres().await else { return };
     let calls = Arc::new(AtomicU32::new(0));
     let context = |delivery: Delivery| {
         calls.store(0, Ordering::SeqCst);

@@ -198,6 +198,10 @@ impl Store for ScriptedStore {
         Ok(())
     }
 
+    async fn was_ended(_: &mut Box<()>) -> bool {
+        false
+    }
+
     async fn rollback(_: Box<()>) {}
 
     async fn is_claimed(&self, _: Digest) -> Result<bool, StoreError> {

@@ -3,8 +3,10 @@
 //! A store keeps the *ledger*: one row for each claim, inserted in the same transaction as the
 //! handler's own rows, so that both are there or neither is.
 
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod migration;
+#[cfg(feature = "mysql")]
+mod mysql;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "sqlite")]
@@ -16,12 +18,14 @@ use std::fmt;
 use std::future::Future;
 use std::ops::{Deref, DerefMut};
 
+#[cfg(feature = "mysql")]
+pub use mysql::{Mysql, MysqlTransaction};
 #[cfg(feature = "postgres")]
 pub use postgres::{Postgres, PostgresTransaction};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{Sqlite, SqliteTransaction};
 
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 use sqlx::error::DatabaseError;
 
 use crate::key::Digest;
@@ -58,13 +62,8 @@ pub trait Store: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Whether the handler, which has failed, ended the transaction before: what it wrote may be
-    /// committed in part.
-    fn was_ended(transaction: &mut Self::Transaction) -> impl Future<Output = bool> + Send {
-        async {
-            let guarded = Self::guard(transaction).await;
-            guarded.is_err_and(|error| error.fault == Fault::Broken)
-        }
-    }
+    /// committed in part, and its claim with it.
+    fn was_ended(transaction: &mut Self::Transaction) -> impl Future<Output = bool> + Send;
 
     /// Rolls back and waits until it is done. Errors are of no interest: a connection that cannot
     /// roll back is closed, and the server then does it.
@@ -90,9 +89,11 @@ pub trait Store: Clone + Send + Sync + 'static {
 /// together otherwise. For a part that may fail by itself, begin a nested transaction, which is a
 /// savepoint, and end it before you return.
 ///
-/// Do not send `COMMIT`, `ROLLBACK` or statements that commit implicitly: the guard before the
-/// commit finds out, and the message is dead-lettered as `TransactionBroken`. At level 0 there is
-/// no claim to tell by, and the guard finds only a transaction that is doomed by a failed statement.
+/// Do not send `COMMIT`, `ROLLBACK` or statements that commit implicitly: this is found out when
+/// the handler returns, with whatever result, and the message is dead-lettered as
+/// `TransactionBroken`. It is not found out when the handler's future is dropped, and at level 0,
+/// where there is no claim to tell by, PostgreSQL shows only a transaction that is doomed by a
+/// failed statement.
 ///
 /// Settings of the session must be `LOCAL`: a `search_path` left behind on the pooled connection
 /// would hide the ledger from the next message.
@@ -175,7 +176,7 @@ async fn guard_and_commit<S: Store>(mut transaction: S::Transaction) -> Result<(
     match S::guard(&mut transaction).await {
         Ok(()) => S::commit(transaction).await,
         Err(error) => {
-            S::rollback(transaction).await;
+            rollback::<S>(transaction).await?;
             Err(error)
         }
     }
@@ -272,6 +273,7 @@ pub struct StoreError {
 }
 
 impl StoreError {
+    #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
     pub(crate) fn new(
         operation: impl Into<String>,
         fault: Fault,
@@ -294,7 +296,7 @@ impl StoreError {
 const BROKEN_TRANSACTION: &str = "the handler ended its transaction; handlers must not send \
      `COMMIT`, `ROLLBACK` or statements that commit implicitly";
 
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 const NESTED_TRANSACTION: &str = "the handler left a transaction open inside its own; commit it or \
      roll it back before you return";
 
@@ -328,7 +330,7 @@ async fn begin_on<DB: sqlx::Database>(
 
 /// Refuses a transaction inside which the handler left another one open: the driver would then
 /// release that one's savepoint where we mean to commit, and report success.
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 fn refuse_nested<DB: sqlx::Database>(connection: &DB::Connection) -> Result<(), StoreError> {
     use sqlx_core::transaction::TransactionManager;
 
@@ -355,7 +357,7 @@ async fn roll_back<DB: sqlx::Database>(mut transaction: sqlx::Transaction<'stati
 /// What the database's part in a handler's error means, also behind the handler's own types.
 ///
 /// `anyhow` hides the driver's error, but not what that error has for its source: the server's.
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 fn fault_in(
     error: &(dyn Error + 'static),
     of_server: fn(&dyn DatabaseError) -> Fault,
@@ -374,13 +376,13 @@ fn fault_in(
 }
 
 /// What an error before the commit means.
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 fn fault(error: &sqlx::Error, of_server: fn(&dyn DatabaseError) -> Fault) -> Fault {
     error.as_database_error().map_or_else(|| driver_fault(error), of_server)
 }
 
 /// What an error that the database server did not send means, before the commit.
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 fn driver_fault(error: &sqlx::Error) -> Fault {
     match error {
         sqlx::Error::Io(_)

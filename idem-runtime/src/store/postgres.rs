@@ -101,6 +101,23 @@ impl DerefMut for PostgresTransaction {
     }
 }
 
+impl PostgresTransaction {
+    /// Whether the transaction that claimed is committed. It is rolled back otherwise, and another
+    /// one is open afterwards, since in an aborted one there is no asking.
+    async fn was_committed(&mut self) -> Result<bool, sqlx::Error> {
+        let Some(id) = self.id.clone() else { return Ok(false) };
+        if super::refuse_nested::<sqlx::Postgres>(self).is_err() {
+            return Ok(false);
+        }
+        self.transaction.execute("ROLLBACK; BEGIN").await?;
+        let status: Option<String> = sqlx::query_scalar("SELECT pg_xact_status($1::text::xid8)")
+            .bind(id)
+            .fetch_one(&mut *self.transaction)
+            .await?;
+        Ok(status.as_deref() == Some("committed"))
+    }
+}
+
 impl Store for Postgres {
     type Connection = PgConnection;
     type Transaction = PostgresTransaction;
@@ -158,6 +175,10 @@ impl Store for Postgres {
             }
             Err(error) => Err(failed("guard")(error)),
         }
+    }
+
+    async fn was_ended(transaction: &mut PostgresTransaction) -> bool {
+        transaction.was_committed().await.unwrap_or(false)
     }
 
     async fn commit(transaction: PostgresTransaction) -> Result<(), StoreError> {

@@ -4,11 +4,11 @@ use std::error::Error;
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
-use sqlx::SqliteConnection;
 use sqlx::error::DatabaseError;
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
 };
+use sqlx::{Executor, SqliteConnection};
 
 use super::{Claim, Claimed, Fault, Store, StoreError, migration};
 use crate::key::Digest;
@@ -110,8 +110,9 @@ impl Store for Sqlite {
     async fn begin(&self) -> Result<SqliteTransaction, StoreError> {
         // The write lock is taken now: a transaction that reads first and writes later is refused
         // at once when another has written in between, whatever the busy time-out.
-        let transaction =
-            super::begin_on(&self.pool, "BEGIN IMMEDIATE").await.map_err(failed("begin"))?;
+        let transaction = super::begin_on(&self.pool, "BEGIN IMMEDIATE; SAVEPOINT idem")
+            .await
+            .map_err(failed("begin"))?;
         Ok(SqliteTransaction { transaction, claimed: None })
     }
 
@@ -135,30 +136,29 @@ impl Store for Sqlite {
         Ok(Claimed::Ours)
     }
 
-    /// A claim that is gone was rolled back by the handler. One that the handler committed shows
-    /// itself in our own commit, which then finds no transaction.
+    /// The savepoint that was set when the transaction began ends with it.
     async fn guard(transaction: &mut SqliteTransaction) -> Result<(), StoreError> {
         super::refuse_nested::<sqlx::Sqlite>(transaction)?;
-        let Some(digest) = transaction.claimed else {
-            return Ok(());
-        };
-        if is_claimed(&mut **transaction, digest).await.map_err(failed("guard"))? {
-            Ok(())
-        } else {
-            Err(StoreError::found(super::BROKEN_TRANSACTION, Fault::Broken))
+        match transaction.execute("RELEASE idem").await {
+            Ok(_) => Ok(()),
+            Err(error) if is_without_savepoint(&error) => {
+                Err(StoreError::new(super::BROKEN_TRANSACTION, Fault::Broken, error))
+            }
+            Err(error) => Err(failed("guard")(error)),
         }
     }
 
-    /// `BEGIN` is refused inside a transaction. Where it succeeds there was none, since the handler
-    /// ended it, or since SQLite itself rolled it back after an error; the claim tells which.
+    /// Without its savepoint the transaction has ended, by the handler, or by SQLite itself after
+    /// an error; the claim tells which.
     async fn was_ended(transaction: &mut SqliteTransaction) -> bool {
-        if sqlx::raw_sql("BEGIN").execute(&mut **transaction).await.is_err() {
+        let Some(digest) = transaction.claimed else { return false };
+        let guarded = Self::guard(transaction).await;
+        if !guarded.is_err_and(|error| error.fault() == Fault::Broken) {
             return false;
         }
-        match transaction.claimed {
-            Some(digest) => is_claimed(&mut **transaction, digest).await.unwrap_or(true),
-            None => false,
-        }
+        // An error where the handler has begun no other.
+        transaction.execute("ROLLBACK").await.ok();
+        is_claimed(&mut **transaction, digest).await.unwrap_or(true)
     }
 
     async fn commit(transaction: SqliteTransaction) -> Result<(), StoreError> {
@@ -166,9 +166,6 @@ impl Store for Sqlite {
             Fault::Unavailable => StoreError::new("commit", Fault::InDoubt, error),
             _ if error.as_database_error().is_none() => {
                 StoreError::new("commit", Fault::InDoubt, error)
-            }
-            _ if has_no_transaction(&error) => {
-                StoreError::new(super::BROKEN_TRANSACTION, Fault::Broken, error)
             }
             fault => StoreError::new("commit", fault, error),
         })
@@ -236,8 +233,8 @@ fn failed(operation: &'static str) -> impl Fn(sqlx::Error) -> StoreError {
 }
 
 /// `SQLITE_ERROR` has no narrower code for this; the text has been the same since 2009.
-fn has_no_transaction(error: &sqlx::Error) -> bool {
-    error.as_database_error().is_some_and(|e| e.message().contains("no transaction is active"))
+fn is_without_savepoint(error: &sqlx::Error) -> bool {
+    error.as_database_error().is_some_and(|e| e.message().contains("no such savepoint"))
 }
 
 fn fault(error: &sqlx::Error) -> Fault {
