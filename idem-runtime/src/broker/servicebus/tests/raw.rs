@@ -13,7 +13,7 @@ const ZERO: &[u8] = &[0x43];
 const HUNDRED: &[u8] = &[0x52, 100];
 
 /// Sends a message one of whose application properties is an empty list. AMQP allows no such
-/// property, Service Bus takes it, and the client cannot decode it.
+/// property, the emulator takes it, and the client cannot decode it.
 pub(super) async fn send_with_list_property(emulator: &Emulator) {
     let target = composite(0x29, &[&text("orders")]);
     let attach = [&text("raw"), ZERO, FALSE, NULL, NULL, NULL, &target, NULL, NULL, ZERO];
