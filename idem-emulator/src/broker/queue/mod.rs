@@ -1,0 +1,171 @@
+//! A queue with its dead-letter queue: the state machine of messages and locks.
+
+mod due;
+mod receive;
+mod send;
+mod settle;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::Context;
+use super::duplicates::DuplicateWindow;
+use super::message::Message;
+use super::store::{Removed, Store};
+use crate::events::EventKind;
+use crate::faults::{Decision, FaultKind, FaultPoint};
+use crate::options::QueueOptions;
+pub(crate) use receive::{Delivery, ReceiveMode};
+pub(crate) use settle::{SettleError, Settled, Settlement};
+
+/// The two nodes of a queue that can be received from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    Main,
+    DeadLetter,
+}
+
+/// How many messages a queue holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Messages in the queue that no receiver holds.
+    pub active: usize,
+    /// Messages in the queue that are locked by a receiver. A message counts once, however many
+    /// deliveries of it are held.
+    pub locked: usize,
+    /// Messages in the dead-letter queue, locked or not.
+    pub dead_lettered: usize,
+}
+
+#[derive(Debug)]
+pub(crate) struct Queue {
+    options: QueueOptions,
+    name: Arc<str>,
+    dead_letter_name: Arc<str>,
+    context: Arc<Context>,
+    state: Mutex<State>,
+}
+
+/// Guarded together, so that moving a message between the two nodes is one step.
+#[derive(Debug)]
+struct State {
+    main: Store,
+    dead_letter: Store,
+    next_sequence_number: i64,
+    duplicates: Option<DuplicateWindow>,
+    /// The bytes charged for all messages.
+    charge: u64,
+}
+
+impl State {
+    fn store(&mut self, part: Part) -> &mut Store {
+        match part {
+            Part::Main => &mut self.main,
+            Part::DeadLetter => &mut self.dead_letter,
+        }
+    }
+}
+
+impl Queue {
+    pub(super) fn new(options: QueueOptions, context: Arc<Context>) -> Self {
+        let name: Arc<str> = Arc::from(options.name());
+        let state = State {
+            main: Store::default(),
+            dead_letter: Store::default(),
+            next_sequence_number: 1,
+            duplicates: options.duplicate_window().map(DuplicateWindow::new),
+            charge: 0,
+        };
+        let dead_letter_name = Arc::from(format!("{name}/$DeadLetterQueue"));
+        Self { options, name, dead_letter_name, context, state: Mutex::new(state) }
+    }
+
+    pub(crate) fn options(&self) -> &QueueOptions {
+        &self.options
+    }
+
+    pub(crate) fn name(&self, part: Part) -> &Arc<str> {
+        match part {
+            Part::Main => &self.name,
+            Part::DeadLetter => &self.dead_letter_name,
+        }
+    }
+
+    /// Messages from a sequence number on, in order, and whether each is locked.
+    pub(crate) fn peek(&self, part: Part, from: i64, max: usize) -> Vec<(Message, bool)> {
+        let mut state = self.lock();
+        state
+            .store(part)
+            .from(from)
+            .take(max)
+            .map(|(message, locked)| (message.clone(), locked))
+            .collect()
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        let state = self.lock();
+        let (active, locked) = state.main.counts();
+        let (dead_active, dead_locked) = state.dead_letter.counts();
+        Counts { active, locked, dead_lettered: dead_active + dead_locked }
+    }
+
+    /// Removes every message and lock, dead-lettered ones too. Remembered message ids stay.
+    pub(crate) fn purge(&self) {
+        let mut state = self.lock();
+        let mut owed = state.main.clear();
+        owed.append(&mut state.dead_letter.clear());
+        for decision in &owed {
+            self.context.faults.withdraw(decision);
+        }
+        state.charge = 0;
+    }
+
+    /// Forgets the message ids of the duplicate-detection window.
+    pub(crate) fn forget_duplicates(&self) {
+        if let Some(duplicates) = &mut self.lock().duplicates {
+            duplicates.clear();
+        }
+    }
+
+    /// Settles the accounts of a message that has left its store.
+    fn removed(&self, state: &mut State, removed: Removed) -> Message {
+        if let Some(owed) = &removed.owed {
+            self.context.faults.withdraw(owed);
+        }
+        state.charge = state.charge.saturating_sub(removed.message.charge());
+        removed.message
+    }
+
+    fn decide(
+        &self,
+        point: FaultPoint,
+        part: Part,
+        message: &Message,
+        locked: bool,
+    ) -> Option<Decision> {
+        // Without a lock there is nothing to expire and nothing to hand out twice.
+        let possible = |kind| locked || kind == FaultKind::DropConnectionAtDelivery;
+        self.context.faults.decide(point, self.name(part), message.id.as_deref(), possible)
+    }
+
+    fn fire(&self, part: Part, message: &Message, decision: &Decision) {
+        self.context.faults.confirm(decision);
+        self.record(part, message, EventKind::FaultFired { fault: decision.kind });
+    }
+
+    fn record(&self, part: Part, message: &Message, kind: EventKind) {
+        let number = Some(message.sequence_number);
+        self.context.events.record_message(self.name(part), message.id.as_ref(), number, kind);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Lets the next waiting receiver have what is ready. Each receiver that leaves something behind
+/// does this, so one wake-up per message is enough.
+fn pass_on(store: &mut Store) {
+    if store.is_ready() {
+        store.waiters.wake_next();
+    }
+}

@@ -1,0 +1,131 @@
+//! Receiving: what is handed out of a queue.
+
+use std::task::Waker;
+
+use uuid::Uuid;
+
+use super::{Part, Queue, State, pass_on};
+use crate::broker::message::Message;
+use crate::broker::waiters::ConsumerId;
+use crate::clock::Timestamp;
+use crate::events::EventKind;
+use crate::faults::{FaultKind, FaultPoint};
+
+/// How a receiver takes messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReceiveMode {
+    /// Locked until settled or expired.
+    PeekLock,
+    /// Gone when handed out.
+    ReceiveAndDelete,
+}
+
+/// A message handed to a receiver.
+#[derive(Debug)]
+pub(crate) struct Delivery {
+    pub(crate) message: Message,
+    /// Unique to this delivery.
+    pub(crate) token: Uuid,
+    /// The end of the lock, if there is one.
+    pub(crate) locked_until: Option<Timestamp>,
+    /// A fault wants the connection cut once this is written.
+    pub(crate) cut_connection: bool,
+}
+
+impl Queue {
+    /// Adds up to `max` deliveries to `deliveries`. If it finds fewer, the receiver waits: it is
+    /// woken once when there may be more, and must then receive again or be forgotten.
+    pub(crate) fn receive(
+        &self,
+        part: Part,
+        mode: ReceiveMode,
+        max: usize,
+        consumer: ConsumerId,
+        waker: &Waker,
+        deliveries: &mut Vec<Delivery>,
+    ) {
+        let now = self.context.clock.now();
+        let mut state = self.lock();
+        self.expire(&mut state, now);
+        let wanted = deliveries.len() + max;
+        while deliveries.len() < wanted {
+            let next = match mode {
+                ReceiveMode::PeekLock => self.deliver_locked(&mut state, part, now),
+                ReceiveMode::ReceiveAndDelete => self.deliver_deleted(&mut state, part),
+            };
+            let Some(delivery) = next else {
+                state.store(part).waiters.wait(consumer, waker);
+                break;
+            };
+            let cut = delivery.cut_connection;
+            deliveries.push(delivery);
+            if cut {
+                break;
+            }
+        }
+        pass_on(state.store(part));
+        self.arm(&state);
+    }
+
+    fn deliver_locked(&self, state: &mut State, part: Part, now: Timestamp) -> Option<Delivery> {
+        let token = self.context.tokens.next();
+        let until = now.plus(self.options.lock_time());
+        let locked = state.store(part).lock_next(token, until)?;
+        let message = locked.message;
+        self.record(
+            part,
+            &message,
+            EventKind::Delivered { delivery_count: message.delivery_count },
+        );
+        let mut cut_connection = false;
+        if let Some(decision) = &locked.copy {
+            self.fire(part, &message, decision);
+        } else if let Some(decision) = self.decide(FaultPoint::Delivery, part, &message, true) {
+            match decision.kind {
+                FaultKind::Redeliver => {
+                    let store = state.store(part);
+                    store.owe_copy(message.sequence_number, decision);
+                    store.waiters.wake_next();
+                }
+                FaultKind::ExpireLock => {
+                    self.fire(part, &message, &decision);
+                    self.expire_lock(state, part, token);
+                }
+                FaultKind::DropConnectionAtDelivery => {
+                    self.fire(part, &message, &decision);
+                    cut_connection = true;
+                }
+                FaultKind::LoseSettlement | FaultKind::DropConnectionAtSettlement => {}
+            }
+        }
+        Some(Delivery { message, token, locked_until: Some(until), cut_connection })
+    }
+
+    fn deliver_deleted(&self, state: &mut State, part: Part) -> Option<Delivery> {
+        let removed = state.store(part).take_next()?;
+        let message = self.removed(state, removed);
+        self.record(
+            part,
+            &message,
+            EventKind::Delivered { delivery_count: message.delivery_count },
+        );
+        let decision = self.decide(FaultPoint::Delivery, part, &message, false);
+        if let Some(decision) = &decision {
+            self.fire(part, &message, decision);
+        }
+        Some(Delivery {
+            message,
+            token: self.context.tokens.next(),
+            locked_until: None,
+            cut_connection: decision.is_some(),
+        })
+    }
+
+    /// The receiver is gone: a wake-up meant for it goes to another.
+    pub(crate) fn forget(&self, part: Part, consumer: ConsumerId) {
+        let mut state = self.lock();
+        let store = state.store(part);
+        store.waiters.forget(consumer);
+        pass_on(store);
+    }
+}
