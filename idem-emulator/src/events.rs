@@ -33,8 +33,12 @@ pub struct Event {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EventKind {
-    /// A message was stored.
+    /// A message was stored where receivers can have it.
     Enqueued,
+    /// A message was stored, to be enqueued later.
+    Scheduled,
+    /// A sender took a scheduled message back.
+    ScheduleCancelled,
     /// A message was accepted from its sender and dropped: its id was seen within the window.
     DuplicateDropped,
     /// A message was refused to its sender.
@@ -56,9 +60,13 @@ pub enum EventKind {
     },
     /// A receiver gave the message back without raising its count.
     Released,
+    /// A receiver set the message aside.
+    Deferred,
+    /// The message was not received within its time to live and was dropped.
+    Expired,
     /// The message moved to the dead-letter queue.
     DeadLettered {
-        /// Why: the application's words, or `MaxDeliveryCountExceeded`.
+        /// Why: the application's words, `MaxDeliveryCountExceeded` or `TTLExpiredException`.
         reason: Option<Arc<str>>,
     },
     /// A lock ended before its delivery was settled.
@@ -90,12 +98,16 @@ pub enum EventKind {
 #[allow(missing_docs, reason = "each field counts the event kind of the same name")]
 pub struct EventTotals {
     pub enqueued: u64,
+    pub scheduled: u64,
+    pub schedule_cancelled: u64,
     pub duplicate_dropped: u64,
     pub send_rejected: u64,
     pub delivered: u64,
     pub completed: u64,
     pub abandoned: u64,
     pub released: u64,
+    pub deferred: u64,
+    pub expired: u64,
     pub dead_lettered: u64,
     pub lock_expired: u64,
     pub lock_renewed: u64,
@@ -109,12 +121,16 @@ impl EventTotals {
     fn count(&mut self, kind: &EventKind) {
         let total = match kind {
             EventKind::Enqueued => &mut self.enqueued,
+            EventKind::Scheduled => &mut self.scheduled,
+            EventKind::ScheduleCancelled => &mut self.schedule_cancelled,
             EventKind::DuplicateDropped => &mut self.duplicate_dropped,
             EventKind::SendRejected { .. } => &mut self.send_rejected,
             EventKind::Delivered { .. } => &mut self.delivered,
             EventKind::Completed => &mut self.completed,
             EventKind::Abandoned { .. } => &mut self.abandoned,
             EventKind::Released => &mut self.released,
+            EventKind::Deferred => &mut self.deferred,
+            EventKind::Expired => &mut self.expired,
             EventKind::DeadLettered { .. } => &mut self.dead_lettered,
             EventKind::LockExpired { .. } => &mut self.lock_expired,
             EventKind::LockRenewed => &mut self.lock_renewed,

@@ -29,16 +29,17 @@
 //!
 //! # What it does
 //!
-//! Queues and their dead-letter queues; single and batch sends; peek-lock against link credit, and
-//! receive-and-delete; complete, abandon, dead-letter and release; lock renewal and expiry;
-//! duplicate detection; peek. The management node answers renew-lock, peek-message and
-//! update-disposition.
+//! Queues and their dead-letter queues; single and batch sends; scheduled messages; peek-lock against
+//! link credit, and receive-and-delete; complete, abandon, defer, dead-letter and release; lock
+//! renewal and expiry; receiving deferred messages by sequence number; time to live, with
+//! dead-lettering or without; duplicate detection; peek. The management node answers renew-lock,
+//! update-disposition, peek-message, schedule-message, cancel-scheduled-message and
+//! receive-by-sequence-number.
 //!
 //! # What it does not do
 //!
-//! Sessions, topics, scheduled and deferred messages and transactions are refused with
-//! `amqp:not-implemented`. A message's time to live is kept and handed on, but messages do not
-//! expire. There is no TLS, no check of credentials, and nothing is persistent.
+//! Sessions, topics and transactions are refused with `amqp:not-implemented`. There is no TLS, no
+//! check of credentials, and nothing is persistent.
 
 mod amqp;
 mod broker;

@@ -7,6 +7,7 @@ const NAME_LENGTH_MAX: usize = 260;
 const LOCK_DURATION: RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_secs(5 * 60);
 const MAX_DELIVERY_COUNT: RangeInclusive<u32> = 1..=2000;
+const TIME_TO_LIVE_MIN: Duration = Duration::from_millis(1);
 const DUPLICATE_WINDOW: RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_secs(7 * 24 * 60 * 60);
 const SIZE_MIN: u64 = 1024;
@@ -19,6 +20,8 @@ pub struct QueueOptions {
     name: String,
     lock_duration: Duration,
     max_delivery_count: u32,
+    default_time_to_live: Option<Duration>,
+    dead_letter_expired: bool,
     duplicate_detection: Option<Duration>,
     size_max: u64,
     assign_message_ids: bool,
@@ -32,6 +35,8 @@ impl QueueOptions {
             name: name.into(),
             lock_duration: Duration::from_secs(60),
             max_delivery_count: 10,
+            default_time_to_live: None,
+            dead_letter_expired: false,
             duplicate_detection: None,
             size_max: 1 << 30,
             assign_message_ids: false,
@@ -49,6 +54,20 @@ impl QueueOptions {
     /// dead-lettered with the reason `MaxDeliveryCountExceeded`.
     pub fn max_delivery_count(mut self, count: u32) -> Self {
         self.max_delivery_count = count;
+        self
+    }
+
+    /// How long a message lives that nobody receives: at least 1 ms, by default without end. A
+    /// message that asks for less lives less.
+    pub fn default_time_to_live(mut self, duration: Duration) -> Self {
+        self.default_time_to_live = Some(duration);
+        self
+    }
+
+    /// Moves a message that has outlived its time to the dead-letter queue, with the reason
+    /// `TTLExpiredException`; by default it is dropped.
+    pub fn dead_letter_expired(mut self, dead_letter: bool) -> Self {
+        self.dead_letter_expired = dead_letter;
         self
     }
 
@@ -89,6 +108,14 @@ impl QueueOptions {
         self.max_delivery_count
     }
 
+    pub(crate) fn time_to_live(&self) -> Option<Duration> {
+        self.default_time_to_live
+    }
+
+    pub(crate) fn dead_letters_expired(&self) -> bool {
+        self.dead_letter_expired
+    }
+
     pub(crate) fn duplicate_window(&self) -> Option<Duration> {
         self.duplicate_detection
     }
@@ -114,6 +141,12 @@ impl QueueOptions {
             return Err(format!(
                 "`max_delivery_count` must be 1 to 2000, found {}",
                 self.max_delivery_count
+            ));
+        }
+        if self.default_time_to_live.is_some_and(|duration| duration < TIME_TO_LIVE_MIN) {
+            return Err(format!(
+                "`default_time_to_live` must be at least 1 ms, found {:?}",
+                self.default_time_to_live.unwrap_or_default()
             ));
         }
         match self.duplicate_detection {
@@ -167,6 +200,7 @@ mod tests {
             (queue().lock_duration(Duration::ZERO), "lock_duration"),
             (queue().lock_duration(Duration::from_secs(301)), "lock_duration"),
             (queue().max_delivery_count(0), "max_delivery_count"),
+            (queue().default_time_to_live(Duration::ZERO), "default_time_to_live"),
             (queue().duplicate_detection(Duration::ZERO), "duplicate_detection"),
             (queue().size_max(1), "size_max"),
         ];

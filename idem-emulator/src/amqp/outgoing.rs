@@ -161,7 +161,7 @@ impl Origin {
 
 impl Parcel {
     fn of_delivery(delivery: Delivery) -> Self {
-        let lock = delivery.locked_until.map(|until| (delivery.token, until));
+        let lock = delivery.lock();
         let mut payload = BytesMut::with_capacity(delivery.message.content.len() + 320);
         render(&mut payload, &delivery.message, lock);
         Self {

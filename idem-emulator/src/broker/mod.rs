@@ -1,7 +1,7 @@
 //! The broker: entities, messages, locks and dead-letter queues. No protocol and no sockets.
 //!
 //! Every operation is one short critical section on one queue. Whoever waits for messages leaves a
-//! [`Waker`](std::task::Waker); whoever must act when a lock ends waits on the [`Alarm`].
+//! [`Waker`](std::task::Waker); whoever must act when time brings something waits on the [`Alarm`].
 
 mod alarm;
 mod duplicates;
@@ -20,10 +20,13 @@ use uuid::{Builder, Uuid};
 
 pub(crate) use alarm::Alarm;
 #[cfg(test)]
-pub(crate) use message::Amendments;
+pub(crate) use message::{Amendments, MessageState};
 pub(crate) use message::{DeadLetter, Message, Property, Submission};
 pub use queue::Counts;
-pub(crate) use queue::{Delivery, Part, Queue, ReceiveMode, SettleError, Settled, Settlement};
+pub(crate) use queue::{
+    Delivery, MessageNotFound, Part, Queue, ReceiveMode, SendError, SettleError, Settled,
+    Settlement,
+};
 pub(crate) use waiters::ConsumerId;
 
 use crate::clock::{Clock, OnAdvance, Timestamp};
@@ -33,6 +36,9 @@ use crate::options::QueueOptions;
 
 /// The dead-letter reason of a message whose deliveries failed too often.
 const MAX_DELIVERY_COUNT_EXCEEDED: &str = "MaxDeliveryCountExceeded";
+
+/// The dead-letter reason of a message that was not received in time.
+const TTL_EXPIRED: &str = "TTLExpiredException";
 
 /// What all queues of a broker share.
 #[derive(Debug)]
@@ -97,9 +103,9 @@ impl Broker {
         ConsumerId(self.next_consumer.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Expires the locks that have ended; returns when the next one will.
+    /// Does what is due in every queue; returns when there will be more.
     pub(crate) fn sweep(&self) -> Option<Timestamp> {
-        // Locks that are taken while this looks around arm the alarm again.
+        // What becomes due earlier while this looks around arms the alarm again.
         self.context.alarm.disarm();
         let now = self.context.clock.now();
         let next = self.queues.values().filter_map(|queue| queue.sweep(now)).min();

@@ -1,10 +1,10 @@
-//! The messages of one node, a queue or its dead-letter queue, and the locks on them.
+//! The messages of one node, a queue or its dead-letter queue, the locks on them, and what is due.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use uuid::Uuid;
 
-use super::message::Message;
+use super::message::{Message, MessageState};
 use super::waiters::Waiters;
 use crate::clock::Timestamp;
 use crate::faults::Decision;
@@ -17,10 +17,29 @@ pub(super) struct Store {
     /// second copy of it is owed.
     ready: BTreeSet<i64>,
     locks: HashMap<Uuid, Lock>,
-    deadlines: BTreeSet<(Timestamp, Uuid)>,
-    /// Messages with at least one lock.
-    locked: usize,
+    /// What time will bring, in its order.
+    due: BTreeSet<(Timestamp, Due)>,
+    tally: Tally,
     pub(super) waiters: Waiters,
+}
+
+/// What happens by itself at a point in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Due {
+    /// A scheduled message is to be enqueued.
+    Activation(i64),
+    /// A lock ends.
+    LockEnd(Uuid),
+    /// A message that nobody holds has lived long enough.
+    Expiry(i64),
+}
+
+/// How many messages are not active. A locked message counts as locked, whatever its state.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Tally {
+    pub(super) locked: usize,
+    pub(super) deferred: usize,
+    pub(super) scheduled: usize,
 }
 
 #[derive(Debug)]
@@ -36,6 +55,24 @@ struct Entry {
 struct Lock {
     sequence_number: i64,
     until: Timestamp,
+}
+
+/// What decides where an unlocked message is listed.
+#[derive(Debug, Clone, Copy)]
+struct Listing {
+    sequence_number: i64,
+    state: MessageState,
+    expires_at: Option<Timestamp>,
+}
+
+impl Listing {
+    fn of(message: &Message) -> Self {
+        Self {
+            sequence_number: message.sequence_number,
+            state: message.state,
+            expires_at: message.expires_at,
+        }
+    }
 }
 
 /// A message that has just been locked.
@@ -56,22 +93,37 @@ pub(super) struct Removed {
 
 impl Store {
     pub(super) fn insert(&mut self, message: Message) {
-        self.ready.insert(message.sequence_number);
+        self.list(Listing::of(&message));
         self.messages
             .insert(message.sequence_number, Entry { message, tokens: Vec::new(), owed: None });
     }
 
     /// Locks the first message that is ready, under `token`.
     pub(super) fn lock_next(&mut self, token: Uuid, until: Timestamp) -> Option<Locked> {
-        let sequence_number = self.ready.pop_first()?;
+        let sequence_number = *self.ready.first()?;
+        self.lock(sequence_number, token, until)
+    }
+
+    /// Locks a message, whatever its state.
+    pub(super) fn lock(
+        &mut self,
+        sequence_number: i64,
+        token: Uuid,
+        until: Timestamp,
+    ) -> Option<Locked> {
         let entry = self.messages.get_mut(&sequence_number)?;
-        if entry.tokens.is_empty() {
-            self.locked += 1;
-        }
+        let first = entry.tokens.is_empty();
         entry.tokens.push(token);
+        let locked = Locked { message: entry.message.clone(), copy: entry.owed.take() };
+        if first {
+            self.unlist(Listing::of(&locked.message));
+            self.tally.locked += 1;
+        } else {
+            self.ready.remove(&sequence_number);
+        }
         self.locks.insert(token, Lock { sequence_number, until });
-        self.deadlines.insert((until, token));
-        Some(Locked { message: entry.message.clone(), copy: entry.owed.take() })
+        self.due.insert((until, Due::LockEnd(token)));
+        Some(locked)
     }
 
     /// Takes the first message that is ready, without a lock.
@@ -99,7 +151,17 @@ impl Store {
         self.messages.get_mut(&lock.sequence_number).map(|entry| &mut entry.message)
     }
 
-    /// Gives up one lock; the message is ready again once it has no other. Returns the second copy
+    /// A message in a state, if nobody holds it.
+    pub(super) fn unlocked(
+        &self,
+        sequence_number: i64,
+        is_state: impl FnOnce(MessageState) -> bool,
+    ) -> Option<&Message> {
+        let entry = self.messages.get(&sequence_number)?;
+        (entry.tokens.is_empty() && is_state(entry.message.state)).then_some(&entry.message)
+    }
+
+    /// Gives up one lock; the message is listed again once it has no other. Returns the second copy
     /// that was still owed: the message comes again anyway.
     pub(super) fn unlock(&mut self, token: Uuid) -> Option<Decision> {
         let lock = self.drop_lock(token)?;
@@ -108,9 +170,19 @@ impl Store {
         if !entry.tokens.is_empty() {
             return None;
         }
-        self.locked -= 1;
-        self.ready.insert(lock.sequence_number);
-        entry.owed.take()
+        let owed = entry.owed.take();
+        let listing = Listing::of(&entry.message);
+        self.tally.locked -= 1;
+        self.list(listing);
+        owed
+    }
+
+    /// Sets the message under a lock aside, and gives up all its locks.
+    pub(super) fn defer(&mut self, token: Uuid) -> Option<Decision> {
+        let mut removed = self.remove_locked(token)?;
+        removed.message.state = MessageState::Deferred;
+        self.insert(removed.message);
+        removed.owed
     }
 
     /// Removes the message under a lock, with all its locks.
@@ -119,11 +191,13 @@ impl Store {
         self.remove(sequence_number)
     }
 
-    fn remove(&mut self, sequence_number: i64) -> Option<Removed> {
+    pub(super) fn remove(&mut self, sequence_number: i64) -> Option<Removed> {
         let entry = self.messages.remove(&sequence_number)?;
-        self.ready.remove(&sequence_number);
-        if !entry.tokens.is_empty() {
-            self.locked -= 1;
+        if entry.tokens.is_empty() {
+            self.unlist(Listing::of(&entry.message));
+        } else {
+            self.ready.remove(&sequence_number);
+            self.tally.locked -= 1;
         }
         for token in entry.tokens {
             self.drop_lock(token);
@@ -133,8 +207,44 @@ impl Store {
 
     fn drop_lock(&mut self, token: Uuid) -> Option<Lock> {
         let lock = self.locks.remove(&token)?;
-        self.deadlines.remove(&(lock.until, token));
+        self.due.remove(&(lock.until, Due::LockEnd(token)));
         Some(lock)
+    }
+
+    /// Lists a message that nobody holds.
+    fn list(&mut self, listing: Listing) {
+        let sequence_number = listing.sequence_number;
+        match listing.state {
+            MessageState::Active => {
+                self.ready.insert(sequence_number);
+                if let Some(at) = listing.expires_at {
+                    self.due.insert((at, Due::Expiry(sequence_number)));
+                }
+            }
+            MessageState::Deferred => self.tally.deferred += 1,
+            MessageState::Scheduled { due } => {
+                self.tally.scheduled += 1;
+                self.due.insert((due, Due::Activation(sequence_number)));
+            }
+        }
+    }
+
+    /// Undoes [`list`](Self::list).
+    fn unlist(&mut self, listing: Listing) {
+        let sequence_number = listing.sequence_number;
+        match listing.state {
+            MessageState::Active => {
+                self.ready.remove(&sequence_number);
+                if let Some(at) = listing.expires_at {
+                    self.due.remove(&(at, Due::Expiry(sequence_number)));
+                }
+            }
+            MessageState::Deferred => self.tally.deferred -= 1,
+            MessageState::Scheduled { due } => {
+                self.tally.scheduled -= 1;
+                self.due.remove(&(due, Due::Activation(sequence_number)));
+            }
+        }
     }
 
     /// Moves the end of a lock; `false` if there is no such lock.
@@ -142,29 +252,33 @@ impl Store {
         let Some(lock) = self.locks.get_mut(&token) else {
             return false;
         };
-        self.deadlines.remove(&(lock.until, token));
+        self.due.remove(&(lock.until, Due::LockEnd(token)));
         lock.until = until;
-        self.deadlines.insert((until, token));
+        self.due.insert((until, Due::LockEnd(token)));
         true
     }
 
-    /// A lock that has ended by `now`.
-    pub(super) fn next_expired(&self, now: Timestamp) -> Option<Uuid> {
-        self.deadlines.first().filter(|(until, _)| *until <= now).map(|(_, token)| *token)
+    /// The earliest of what is due by `now`, and when it was.
+    pub(super) fn next_due(&self, now: Timestamp) -> Option<(Timestamp, Due)> {
+        self.due.first().filter(|(at, _)| *at <= now).copied()
     }
 
-    /// When the next lock ends.
+    /// When something is due next.
     pub(super) fn next_deadline(&self) -> Option<Timestamp> {
-        self.deadlines.first().map(|(until, _)| *until)
+        self.due.first().map(|(at, _)| *at)
     }
 
     pub(super) fn is_ready(&self) -> bool {
         !self.ready.is_empty()
     }
 
-    /// Messages without a lock, and messages with one.
-    pub(super) fn counts(&self) -> (usize, usize) {
-        (self.messages.len() - self.locked, self.locked)
+    /// How many messages there are in all.
+    pub(super) fn len(&self) -> usize {
+        self.messages.len()
+    }
+
+    pub(super) fn tally(&self) -> Tally {
+        self.tally
     }
 
     /// The messages from a sequence number on, in order, and whether each is locked.
@@ -183,8 +297,8 @@ impl Store {
             .collect();
         self.ready.clear();
         self.locks.clear();
-        self.deadlines.clear();
-        self.locked = 0;
+        self.due.clear();
+        self.tally = Tally::default();
         owed
     }
 }

@@ -96,8 +96,17 @@ pub(crate) fn map(out: &mut BytesMut, pairs: u32, write: impl FnOnce(&mut BytesM
 
 /// An array of timestamps in milliseconds.
 pub(crate) fn timestamps(out: &mut BytesMut, values: &[i64]) {
+    eight_bytes(out, 0x83, values);
+}
+
+/// An array of longs.
+pub(crate) fn longs(out: &mut BytesMut, values: &[i64]) {
+    eight_bytes(out, 0x81, values);
+}
+
+fn eight_bytes(out: &mut BytesMut, code: u8, values: &[i64]) {
     compound(out, 0xf0, length(values.len()), |out| {
-        out.put_u8(0x83);
+        out.put_u8(code);
         for value in values {
             out.put_i64(*value);
         }
@@ -184,6 +193,10 @@ mod tests {
             panic!("not an array")
         };
         assert_eq!(times.len(), 2);
+        let Value::Array(numbers) = decoded(|out| longs(out, &[1, -2])) else {
+            panic!("not an array")
+        };
+        assert_eq!(numbers.into_inner(), vec![Value::Long(1), Value::Long(-2)]);
         let Value::Array(names) = decoded(|out| symbols(out, &["a", "b"])) else {
             panic!("not an array")
         };

@@ -4,6 +4,7 @@
 //! properties, application properties and body as they were encoded. Only this module reads it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use uuid::Uuid;
@@ -32,6 +33,9 @@ const BROKER_ANNOTATIONS: [&str; 6] = [
     "x-opt-message-state",
     "x-opt-deadletter-source",
 ];
+
+/// `absolute-expiry-time` among the properties.
+const EXPIRY_FIELD: usize = 8;
 
 const REASON_PROPERTY: &str = "DeadLetterReason";
 const DESCRIPTION_PROPERTY: &str = "DeadLetterErrorDescription";
@@ -104,8 +108,20 @@ impl<'a> Sections<'a> {
         self.application_properties?.get(name)
     }
 
+    fn header_field(&self, index: usize) -> Option<Raw<'a>> {
+        self.header?.items().nth(index).filter(|value| !value.is_null())
+    }
+
+    fn time_to_live_milliseconds(&self) -> Option<u32> {
+        self.header_field(2)?.as_u32()
+    }
+
+    fn time_to_live(&self) -> Option<Duration> {
+        self.time_to_live_milliseconds().map(|time| Duration::from_millis(u64::from(time)))
+    }
+
     /// The time at which the sender wants the message to be enqueued.
-    pub(crate) fn scheduled_for(&self) -> Option<Timestamp> {
+    fn scheduled_for(&self) -> Option<Timestamp> {
         let time = self.message_annotations?.get("x-opt-scheduled-enqueue-time")?;
         time.as_i64().map(Timestamp::from_milliseconds)
     }
@@ -127,13 +143,26 @@ impl<'a> Sections<'a> {
     }
 }
 
-/// Turns a sender's message into what the broker stores. `assigned_id` is used if there is none.
-pub(crate) fn pack(sections: &Sections<'_>, assigned_id: Option<&str>) -> Submission {
+/// Turns a sender's message into what the broker stores, with a random id if it has none and
+/// should be given one.
+pub(crate) fn submission(sections: &Sections<'_>, assigns_ids: bool) -> Submission {
+    let assigned = (assigns_ids && sections.message_id().is_none())
+        .then(|| Uuid::new_v4().simple().to_string());
+    pack(sections, assigned.as_deref())
+}
+
+/// `assigned_id` is used if the sender gave none.
+fn pack(sections: &Sections<'_>, assigned_id: Option<&str>) -> Submission {
     let sent_id = sections.message_id().and_then(|id| id_text(&id));
     let assigned_id = assigned_id.filter(|_| sent_id.is_none());
     let content = Layout::write(sections, assigned_id);
     let id = sent_id.as_deref().or(assigned_id).map(Arc::from);
-    Submission { id, content }
+    Submission {
+        id,
+        time_to_live: sections.time_to_live(),
+        scheduled_for: sections.scheduled_for(),
+        content,
+    }
 }
 
 /// A message id as text, whatever type it was sent with.
@@ -171,10 +200,10 @@ const LAYOUT_BYTES: usize = 26;
 
 impl<'a> Layout<'a> {
     fn write(sections: &Sections<'_>, assigned_id: Option<&str>) -> Bytes {
-        let field = |index| sections.header.and_then(|header: Raw<'_>| header.items().nth(index));
-        let durable = field(0).and_then(|value| value.as_bool()).unwrap_or(false);
-        let priority = field(1).and_then(|value| u8::try_from(value.as_u32()?).ok());
-        let ttl = field(2).and_then(|value| value.as_u32());
+        let durable = sections.header_field(0).and_then(|value| value.as_bool()).unwrap_or(false);
+        let priority =
+            sections.header_field(1).and_then(|value| u8::try_from(value.as_u32()?).ok());
+        let ttl = sections.time_to_live_milliseconds();
         let flags = u8::from(durable) * DURABLE
             + u8::from(priority.is_some()) * HAS_PRIORITY
             + u8::from(ttl.is_some()) * HAS_TTL;
@@ -287,9 +316,29 @@ pub(crate) fn render(out: &mut BytesMut, message: &Message, lock: Option<(Uuid, 
         });
     }
     render_annotations(out, &layout, message, lock.map(|(_, until)| until));
-    out.put_slice(layout.properties);
+    match message.expires_at {
+        None => out.put_slice(layout.properties),
+        Some(at) => render_properties_with_expiry(out, &layout, at),
+    }
     render_application_properties(out, &layout, message);
     out.put_slice(layout.body);
+}
+
+/// The properties with `absolute-expiry-time` set.
+fn render_properties_with_expiry(out: &mut BytesMut, layout: &Layout<'_>, expires_at: Timestamp) {
+    let sent = Raw::split(layout.properties).ok().map(|(section, _)| section.undescribed());
+    let fields: Vec<_> = sent.map(|list| list.items().collect()).unwrap_or_default();
+    let count = fields.len().max(EXPIRY_FIELD + 1);
+    encode::descriptor(out, PROPERTIES);
+    encode::list(out, encode::length(count), |out| {
+        for index in 0..count {
+            match fields.get(index) {
+                _ if index == EXPIRY_FIELD => encode::timestamp(out, expires_at.milliseconds()),
+                Some(field) => out.put_slice(field.bytes()),
+                None => encode::null(out),
+            }
+        }
+    });
 }
 
 fn render_header(out: &mut BytesMut, layout: &Layout<'_>, delivery_count: u32) {
@@ -325,7 +374,7 @@ fn render_annotations(
         encode::symbol(out, "x-opt-enqueued-time");
         encode::timestamp(out, message.enqueued_at.milliseconds());
         encode::symbol(out, "x-opt-message-state");
-        encode::int(out, 0);
+        encode::int(out, message.state.code());
         if let Some(until) = locked_until {
             encode::symbol(out, "x-opt-locked-until");
             encode::timestamp(out, until.milliseconds());
@@ -417,7 +466,7 @@ pub(crate) fn body(content: &Bytes) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::broker::Amendments;
+    use crate::broker::{Amendments, MessageState};
     use fe2o3_amqp_types::messaging::message::__private::{Deserializable, Serializable};
     use fe2o3_amqp_types::messaging::{self, ApplicationProperties, Body, MessageId, Properties};
     use fe2o3_amqp_types::primitives::{SimpleValue, Value};
@@ -449,7 +498,10 @@ mod tests {
             id: submission.id,
             content: submission.content,
             sequence_number: 7,
+            time_to_live: submission.time_to_live,
+            state: MessageState::Active,
             enqueued_at: Timestamp::from_milliseconds(1000),
+            expires_at: None,
             delivery_count: 0,
             amendments: None,
         }

@@ -2,6 +2,8 @@
 
 mod cbs;
 mod entity;
+mod locks;
+mod messages;
 
 use bytes::{BufMut, Bytes, BytesMut};
 

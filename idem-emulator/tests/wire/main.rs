@@ -9,3 +9,4 @@ mod locks;
 mod protocol;
 mod queues;
 mod speed;
+mod states;

@@ -3,22 +3,42 @@
 use uuid::Uuid;
 
 use super::{Part, Queue, State};
+use crate::broker::TTL_EXPIRED;
+use crate::broker::store::Due;
 use crate::clock::Timestamp;
 use crate::events::EventKind;
 
 impl Queue {
-    /// Expires the locks that have ended; returns when the next one will.
+    /// Does what is due; returns when there will be more.
     pub(crate) fn sweep(&self, now: Timestamp) -> Option<Timestamp> {
         let mut state = self.lock();
-        self.expire(&mut state, now);
+        self.catch_up(&mut state, now);
         next_deadline(&state)
     }
 
-    pub(super) fn expire(&self, state: &mut State, now: Timestamp) {
+    /// Does what is due by `now`, in the order of time. Every step takes what it does off the list.
+    pub(super) fn catch_up(&self, state: &mut State, now: Timestamp) {
         for part in [Part::Main, Part::DeadLetter] {
-            while let Some(token) = state.store(part).next_expired(now) {
-                self.expire_lock(state, part, token);
+            while let Some((at, due)) = state.store(part).next_due(now) {
+                match due {
+                    Due::Activation(number) => self.activate(state, number, at),
+                    Due::LockEnd(token) => self.expire_lock(state, part, token),
+                    Due::Expiry(number) => self.expire_message(state, part, number),
+                }
             }
+        }
+    }
+
+    fn expire_message(&self, state: &mut State, part: Part, sequence_number: i64) {
+        let Some(removed) = state.store(part).remove(sequence_number) else {
+            return;
+        };
+        let message = self.removed(state, removed);
+        if self.options.dead_letters_expired() {
+            let description = "The message was not received within its time to live.";
+            self.dead_letter(state, message, Some(TTL_EXPIRED.into()), Some(description.into()));
+        } else {
+            self.record(part, &message, EventKind::Expired);
         }
     }
 

@@ -10,11 +10,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::Context;
 use super::duplicates::DuplicateWindow;
 use super::message::Message;
-use super::store::{Removed, Store};
+use super::store::{Removed, Store, Tally};
 use crate::events::EventKind;
 use crate::faults::{Decision, FaultKind, FaultPoint};
 use crate::options::QueueOptions;
 pub(crate) use receive::{Delivery, ReceiveMode};
+pub(crate) use send::{MessageNotFound, SendError};
 pub(crate) use settle::{SettleError, Settled, Settlement};
 
 /// The two nodes of a queue that can be received from.
@@ -27,11 +28,15 @@ pub(crate) enum Part {
 /// How many messages a queue holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
-    /// Messages in the queue that no receiver holds.
+    /// Messages that receivers can have now.
     pub active: usize,
     /// Messages in the queue that are locked by a receiver. A message counts once, however many
     /// deliveries of it are held.
     pub locked: usize,
+    /// Messages that receivers have set aside, and that none holds.
+    pub deferred: usize,
+    /// Messages that are not enqueued yet.
+    pub scheduled: usize,
     /// Messages in the dead-letter queue, locked or not.
     pub dead_lettered: usize,
 }
@@ -57,6 +62,12 @@ struct State {
 }
 
 impl State {
+    fn take_sequence_number(&mut self) -> i64 {
+        let number = self.next_sequence_number;
+        self.next_sequence_number += 1;
+        number
+    }
+
     fn store(&mut self, part: Part) -> &mut Store {
         match part {
             Part::Main => &mut self.main,
@@ -103,9 +114,9 @@ impl Queue {
 
     pub(crate) fn counts(&self) -> Counts {
         let state = self.lock();
-        let (active, locked) = state.main.counts();
-        let (dead_active, dead_locked) = state.dead_letter.counts();
-        Counts { active, locked, dead_lettered: dead_active + dead_locked }
+        let Tally { locked, deferred, scheduled } = state.main.tally();
+        let active = state.main.len() - locked - deferred - scheduled;
+        Counts { active, locked, deferred, scheduled, dead_lettered: state.dead_letter.len() }
     }
 
     /// Removes every message and lock, dead-lettered ones too. Remembered message ids stay.
@@ -140,10 +151,8 @@ impl Queue {
         point: FaultPoint,
         part: Part,
         message: &Message,
-        locked: bool,
+        possible: impl Fn(FaultKind) -> bool,
     ) -> Option<Decision> {
-        // Without a lock there is nothing to expire and nothing to hand out twice.
-        let possible = |kind| locked || kind == FaultKind::DropConnectionAtDelivery;
         self.context.faults.decide(point, self.name(part), message.id.as_deref(), possible)
     }
 

@@ -1,11 +1,12 @@
 //! Receiving: what is handed out of a queue.
 
+use std::collections::BTreeSet;
 use std::task::Waker;
 
 use uuid::Uuid;
 
-use super::{Part, Queue, State, pass_on};
-use crate::broker::message::Message;
+use super::{MessageNotFound, Part, Queue, State, pass_on};
+use crate::broker::message::{Message, MessageState};
 use crate::broker::waiters::ConsumerId;
 use crate::clock::Timestamp;
 use crate::events::EventKind;
@@ -32,6 +33,13 @@ pub(crate) struct Delivery {
     pub(crate) cut_connection: bool,
 }
 
+impl Delivery {
+    /// The lock token and the end of the lock, if there is one.
+    pub(crate) fn lock(&self) -> Option<(Uuid, Timestamp)> {
+        self.locked_until.map(|until| (self.token, until))
+    }
+}
+
 impl Queue {
     /// Adds up to `max` deliveries to `deliveries`. If it finds fewer, the receiver waits: it is
     /// woken once when there may be more, and must then receive again or be forgotten.
@@ -46,7 +54,7 @@ impl Queue {
     ) {
         let now = self.context.clock.now();
         let mut state = self.lock();
-        self.expire(&mut state, now);
+        self.catch_up(&mut state, now);
         let wanted = deliveries.len() + max;
         while deliveries.len() < wanted {
             let next = match mode {
@@ -72,15 +80,11 @@ impl Queue {
         let until = now.plus(self.options.lock_time());
         let locked = state.store(part).lock_next(token, until)?;
         let message = locked.message;
-        self.record(
-            part,
-            &message,
-            EventKind::Delivered { delivery_count: message.delivery_count },
-        );
+        self.record_delivery(part, &message);
         let mut cut_connection = false;
         if let Some(decision) = &locked.copy {
             self.fire(part, &message, decision);
-        } else if let Some(decision) = self.decide(FaultPoint::Delivery, part, &message, true) {
+        } else if let Some(decision) = self.decide(FaultPoint::Delivery, part, &message, |_| true) {
             match decision.kind {
                 FaultKind::Redeliver => {
                     let store = state.store(part);
@@ -104,21 +108,69 @@ impl Queue {
     fn deliver_deleted(&self, state: &mut State, part: Part) -> Option<Delivery> {
         let removed = state.store(part).take_next()?;
         let message = self.removed(state, removed);
-        self.record(
-            part,
-            &message,
-            EventKind::Delivered { delivery_count: message.delivery_count },
-        );
-        let decision = self.decide(FaultPoint::Delivery, part, &message, false);
+        self.record_delivery(part, &message);
+        // Without a lock there is nothing to expire and nothing to hand out twice.
+        let possible = |kind| kind == FaultKind::DropConnectionAtDelivery;
+        let decision = self.decide(FaultPoint::Delivery, part, &message, possible);
         if let Some(decision) = &decision {
             self.fire(part, &message, decision);
         }
-        Some(Delivery {
-            message,
-            token: self.context.tokens.next(),
-            locked_until: None,
-            cut_connection: decision.is_some(),
-        })
+        let token = self.context.tokens.next();
+        Some(Delivery { message, token, locked_until: None, cut_connection: decision.is_some() })
+    }
+
+    /// Hands out deferred messages, all or none.
+    pub(crate) fn receive_deferred(
+        &self,
+        part: Part,
+        mode: ReceiveMode,
+        numbers: &BTreeSet<i64>,
+    ) -> Result<Vec<Delivery>, MessageNotFound> {
+        let now = self.context.clock.now();
+        let mut state = self.lock();
+        self.catch_up(&mut state, now);
+        let is_deferred = |state| state == MessageState::Deferred;
+        for number in numbers {
+            state.store(part).unlocked(*number, is_deferred).ok_or(MessageNotFound(*number))?;
+        }
+        let deliver = |number| self.deliver_deferred(&mut state, part, mode, number, now);
+        let deliveries = numbers.iter().copied().filter_map(deliver).collect();
+        self.arm(&state);
+        Ok(deliveries)
+    }
+
+    fn deliver_deferred(
+        &self,
+        state: &mut State,
+        part: Part,
+        mode: ReceiveMode,
+        number: i64,
+        now: Timestamp,
+    ) -> Option<Delivery> {
+        let token = self.context.tokens.next();
+        let (message, locked_until) = match mode {
+            ReceiveMode::PeekLock => {
+                let until = now.plus(self.options.lock_time());
+                (state.store(part).lock(number, token, until)?.message, Some(until))
+            }
+            ReceiveMode::ReceiveAndDelete => {
+                let removed = state.store(part).remove(number)?;
+                (self.removed(state, removed), None)
+            }
+        };
+        self.record_delivery(part, &message);
+        // It comes in a response: there is no second receiver, and no link to write it to.
+        let possible = |kind| kind == FaultKind::ExpireLock && locked_until.is_some();
+        if let Some(decision) = self.decide(FaultPoint::Delivery, part, &message, possible) {
+            self.fire(part, &message, &decision);
+            self.expire_lock(state, part, token);
+        }
+        Some(Delivery { message, token, locked_until, cut_connection: false })
+    }
+
+    fn record_delivery(&self, part: Part, message: &Message) {
+        let kind = EventKind::Delivered { delivery_count: message.delivery_count };
+        self.record(part, message, kind);
     }
 
     /// The receiver is gone: a wake-up meant for it goes to another.

@@ -4,32 +4,66 @@ use std::sync::Arc;
 
 use super::{Part, Queue, State};
 use crate::broker::duplicates::DuplicateWindow;
-use crate::broker::message::{Message, OVERHEAD_BYTES, Submission, bytes};
+use crate::broker::message::{Message, MessageState, OVERHEAD_BYTES, Submission, bytes};
 use crate::clock::Timestamp;
 use crate::events::EventKind;
 
-/// The queue has no room for what was sent.
+/// Why a queue does not take what was sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "The queue `{name}` has reached its size of {size_max} bytes; receive messages, or raise `size_max`."
-)]
-pub(crate) struct QueueFull {
-    name: Arc<str>,
-    size_max: u64,
+pub(crate) enum SendError {
+    #[error(
+        "The queue `{name}` has reached its size of {size_max} bytes; receive messages, or raise `size_max`."
+    )]
+    Full { name: Arc<str>, size_max: u64 },
 }
 
+impl SendError {
+    /// The AMQP error condition.
+    pub(crate) fn condition(&self) -> &'static str {
+        match self {
+            Self::Full { .. } => "amqp:resource-limit-exceeded",
+        }
+    }
+}
+
+/// A sequence number names no message in the state that the request is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("The queue has no such message with sequence number {0}; it may be gone already.")]
+pub(crate) struct MessageNotFound(pub(crate) i64);
+
 impl Queue {
-    /// Stores all of the messages, or none. Those whose id is known are dropped instead, which the
-    /// sender cannot tell.
-    pub(crate) fn send(&self, submissions: Vec<Submission>) -> Result<(), QueueFull> {
+    /// Stores all of the messages, or none; returns their sequence numbers. Those whose id is known
+    /// are dropped instead, which the sender cannot tell.
+    pub(crate) fn send(&self, submissions: Vec<Submission>) -> Result<Vec<i64>, SendError> {
         let now = self.context.clock.now();
         let mut state = self.lock();
+        self.catch_up(&mut state, now);
         if let Some(duplicates) = &mut state.duplicates {
             duplicates.prune(now);
         }
         self.check_room(&state, &submissions)?;
+        let mut numbers = Vec::with_capacity(submissions.len());
         for submission in submissions {
-            self.enqueue(&mut state, submission, now);
+            numbers.push(self.accept(&mut state, submission, now));
+        }
+        self.arm(&state);
+        Ok(numbers)
+    }
+
+    /// Takes scheduled messages back before they are enqueued, all or none. Their ids stay known.
+    pub(crate) fn cancel(&self, numbers: &[i64]) -> Result<(), MessageNotFound> {
+        let now = self.context.clock.now();
+        let mut state = self.lock();
+        self.catch_up(&mut state, now);
+        let is_scheduled = |state| matches!(state, MessageState::Scheduled { .. });
+        for number in numbers {
+            state.main.unlocked(*number, is_scheduled).ok_or(MessageNotFound(*number))?;
+        }
+        for number in numbers {
+            if let Some(removed) = state.main.remove(*number) {
+                let message = self.removed(&mut state, removed);
+                self.record(Part::Main, &message, EventKind::ScheduleCancelled);
+            }
         }
         Ok(())
     }
@@ -44,7 +78,7 @@ impl Queue {
         );
     }
 
-    fn check_room(&self, state: &State, submissions: &[Submission]) -> Result<(), QueueFull> {
+    fn check_room(&self, state: &State, submissions: &[Submission]) -> Result<(), SendError> {
         let known = state.duplicates.as_ref();
         let is_new = |id: &str| known.is_some_and(|known| !known.knows(id));
         let needed: u64 = submissions
@@ -62,10 +96,12 @@ impl Queue {
         if used.saturating_add(needed) <= self.options.size_limit() {
             return Ok(());
         }
-        Err(QueueFull { name: Arc::clone(&self.name), size_max: self.options.size_limit() })
+        Err(SendError::Full { name: Arc::clone(&self.name), size_max: self.options.size_limit() })
     }
 
-    fn enqueue(&self, state: &mut State, submission: Submission, now: Timestamp) {
+    /// Returns the sequence number, which a duplicate uses up too.
+    fn accept(&self, state: &mut State, submission: Submission, now: Timestamp) -> i64 {
+        let sequence_number = state.take_sequence_number();
         if let (Some(duplicates), Some(id)) = (&mut state.duplicates, &submission.id)
             && !duplicates.remember(id, now)
         {
@@ -75,20 +111,54 @@ impl Queue {
                 None,
                 EventKind::DuplicateDropped,
             );
-            return;
+            return sequence_number;
         }
         let message = Message {
             id: submission.id,
+            time_to_live: submission.time_to_live,
             content: submission.content,
-            sequence_number: state.next_sequence_number,
+            sequence_number,
+            state: MessageState::Active,
             enqueued_at: now,
+            expires_at: None,
             delivery_count: 0,
             amendments: None,
         };
-        state.next_sequence_number += 1;
+        match submission.scheduled_for.filter(|due| *due > now) {
+            Some(due) => self.schedule(state, message, due),
+            None => self.enqueue(state, message, now),
+        }
+        sequence_number
+    }
+
+    fn schedule(&self, state: &mut State, mut message: Message, due: Timestamp) {
+        message.state = MessageState::Scheduled { due };
+        state.charge += message.charge();
+        self.record(Part::Main, &message, EventKind::Scheduled);
+        state.main.insert(message);
+    }
+
+    /// The time of a scheduled message has come: it goes to the end of the queue, under a new number.
+    pub(super) fn activate(&self, state: &mut State, sequence_number: i64, due: Timestamp) {
+        if let Some(removed) = state.main.remove(sequence_number) {
+            let mut message = self.removed(state, removed);
+            message.sequence_number = state.take_sequence_number();
+            self.enqueue(state, message, due);
+        }
+    }
+
+    fn enqueue(&self, state: &mut State, mut message: Message, now: Timestamp) {
+        message.state = MessageState::Active;
+        message.enqueued_at = now;
+        message.expires_at = self.expiry(&message, now);
         state.charge += message.charge();
         self.record(Part::Main, &message, EventKind::Enqueued);
         state.main.insert(message);
         state.main.waiters.wake_next();
+    }
+
+    fn expiry(&self, message: &Message, now: Timestamp) -> Option<Timestamp> {
+        let limits = [message.time_to_live, self.options.time_to_live()];
+        limits.into_iter().flatten().min().map(|time_to_live| now.plus(time_to_live))
     }
 }

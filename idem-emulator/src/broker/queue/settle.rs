@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::{Part, Queue, State, pass_on};
 use crate::broker::MAX_DELIVERY_COUNT_EXCEEDED;
-use crate::broker::message::{Amendments, DeadLetter, Property};
+use crate::broker::message::{Amendments, DeadLetter, Message, MessageState, Property};
 use crate::clock::Timestamp;
 use crate::events::EventKind;
 use crate::faults::{FaultKind, FaultPoint};
@@ -22,6 +22,9 @@ pub(crate) enum Settlement {
         properties: Vec<Property>,
     },
     Release,
+    Defer {
+        properties: Vec<Property>,
+    },
     DeadLetter {
         reason: Option<Arc<str>>,
         description: Option<Arc<str>>,
@@ -75,7 +78,7 @@ impl Queue {
     ) -> Result<Settled, SettleError> {
         let now = self.context.clock.now();
         let mut state = self.lock();
-        self.expire(&mut state, now);
+        self.catch_up(&mut state, now);
         let result = self.settle_locked(&mut state, part, token, settlement);
         if let Err(error) = result {
             let message = state.store(part).locked(token);
@@ -84,6 +87,9 @@ impl Queue {
             let kind = EventKind::SettlementRejected { condition: error.condition() };
             self.context.events.record_message(self.name(part), id, number, kind);
         }
+        // What was given back may have outlived its time meanwhile.
+        self.catch_up(&mut state, now);
+        self.arm(&state);
         result
     }
 
@@ -95,7 +101,7 @@ impl Queue {
         settlement: Settlement,
     ) -> Result<Settled, SettleError> {
         let message = state.store(part).locked(token).ok_or(SettleError::LockLost)?;
-        if let Some(decision) = self.decide(FaultPoint::Settlement, part, message, true) {
+        if let Some(decision) = self.decide(FaultPoint::Settlement, part, message, |_| true) {
             self.fire(part, message, &decision);
             return Ok(match decision.kind {
                 FaultKind::DropConnectionAtSettlement => Settled::CutConnection,
@@ -122,12 +128,16 @@ impl Queue {
                     delivery_count,
                 });
             }
+            Settlement::Defer { properties } => {
+                amend(state, part, token, properties)?;
+                self.defer(state, part, token);
+            }
             Settlement::DeadLetter { reason, description, properties } => {
                 if part == Part::DeadLetter {
                     return Err(SettleError::AlreadyDeadLettered);
                 }
                 amend(state, part, token, properties)?;
-                self.dead_letter(state, token, reason, description);
+                self.dead_letter_locked(state, token, reason, description);
             }
         }
         Ok(Settled::Applied)
@@ -137,7 +147,7 @@ impl Queue {
     pub(crate) fn renew(&self, part: Part, tokens: &[Uuid]) -> Result<Vec<Timestamp>, SettleError> {
         let now = self.context.clock.now();
         let mut state = self.lock();
-        self.expire(&mut state, now);
+        self.catch_up(&mut state, now);
         let store = state.store(part);
         if !tokens.iter().all(|token| store.locked(*token).is_some()) {
             let kind =
@@ -176,7 +186,7 @@ impl Queue {
                 "Message could not be consumed after {} delivery attempts.",
                 self.options.delivery_count_limit()
             );
-            self.dead_letter(
+            self.dead_letter_locked(
                 state,
                 token,
                 Some(MAX_DELIVERY_COUNT_EXCEEDED.into()),
@@ -195,23 +205,45 @@ impl Queue {
         pass_on(store);
     }
 
-    pub(super) fn dead_letter(
+    fn defer(&self, state: &mut State, part: Part, token: Uuid) {
+        let store = state.store(part);
+        if let Some(message) = store.locked(token) {
+            self.record(part, message, EventKind::Deferred);
+        }
+        if let Some(owed) = store.defer(token) {
+            self.context.faults.withdraw(&owed);
+        }
+    }
+
+    fn dead_letter_locked(
         &self,
         state: &mut State,
         token: Uuid,
         reason: Option<Arc<str>>,
         description: Option<Arc<str>>,
     ) {
-        let Some(removed) = state.main.remove_locked(token) else {
-            return;
-        };
-        let mut message = self.removed(state, removed);
+        if let Some(removed) = state.main.remove_locked(token) {
+            let message = self.removed(state, removed);
+            self.dead_letter(state, message, reason, description);
+        }
+    }
+
+    /// Moves a message that has just left the queue. Nothing expires among the dead letters.
+    pub(super) fn dead_letter(
+        &self,
+        state: &mut State,
+        mut message: Message,
+        reason: Option<Arc<str>>,
+        description: Option<Arc<str>>,
+    ) {
         self.record(Part::Main, &message, EventKind::DeadLettered { reason: reason.clone() });
         let mut amendments =
             message.amendments.take().map(Arc::unwrap_or_clone).unwrap_or_default();
         amendments.dead_letter =
             Some(DeadLetter { reason, description, source: Arc::clone(&self.name) });
         message.amendments = Some(Arc::new(amendments));
+        message.state = MessageState::Active;
+        message.expires_at = None;
         state.charge += message.charge();
         state.dead_letter.insert(message);
         state.dead_letter.waiters.wake_next();
