@@ -282,6 +282,8 @@ impl Emulator {
 pub struct MessageSnapshot {
     /// The message id as text, if the sender gave one.
     pub message_id: Option<String>,
+    /// The session that it belongs to, if the sender gave one.
+    pub session_id: Option<String>,
     /// Given by the queue, counted from 1.
     pub sequence_number: i64,
     /// How many deliveries have failed: 0 for a message that was delivered at most once.
@@ -298,11 +300,12 @@ pub struct MessageSnapshot {
 
 fn snapshots(queue: Arc<Queue>, part: Part) -> Vec<MessageSnapshot> {
     let text = |text: &Option<Arc<str>>| text.as_deref().map(str::to_owned);
-    let messages = queue.peek(part, 0, usize::MAX);
+    let messages = queue.peek(part, None, 0, usize::MAX);
     messages
         .into_iter()
         .map(|(message, locked)| MessageSnapshot {
             message_id: text(&message.id),
+            session_id: text(&message.session_id),
             sequence_number: message.sequence_number,
             delivery_count: message.delivery_count,
             locked,

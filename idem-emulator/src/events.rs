@@ -81,6 +81,26 @@ pub enum EventKind {
         /// The AMQP error condition that the receiver got.
         condition: &'static str,
     },
+    /// A receiver holds a session from now on.
+    SessionAccepted {
+        /// The session.
+        session_id: Arc<str>,
+    },
+    /// The lock of a session was renewed.
+    SessionLockRenewed {
+        /// The session.
+        session_id: Arc<str>,
+    },
+    /// The lock of a session ended before its holder gave it up.
+    SessionLockLost {
+        /// The session.
+        session_id: Arc<str>,
+    },
+    /// The holder of a session gave it up, or is gone.
+    SessionReleased {
+        /// The session.
+        session_id: Arc<str>,
+    },
     /// A fault rule fired.
     FaultFired {
         /// What the rule does.
@@ -112,6 +132,10 @@ pub struct EventTotals {
     pub lock_expired: u64,
     pub lock_renewed: u64,
     pub settlement_rejected: u64,
+    pub session_accepted: u64,
+    pub session_lock_renewed: u64,
+    pub session_lock_lost: u64,
+    pub session_released: u64,
     pub fault_fired: u64,
     pub connection_opened: u64,
     pub connection_closed: u64,
@@ -135,6 +159,10 @@ impl EventTotals {
             EventKind::LockExpired { .. } => &mut self.lock_expired,
             EventKind::LockRenewed => &mut self.lock_renewed,
             EventKind::SettlementRejected { .. } => &mut self.settlement_rejected,
+            EventKind::SessionAccepted { .. } => &mut self.session_accepted,
+            EventKind::SessionLockRenewed { .. } => &mut self.session_lock_renewed,
+            EventKind::SessionLockLost { .. } => &mut self.session_lock_lost,
+            EventKind::SessionReleased { .. } => &mut self.session_released,
             EventKind::FaultFired { .. } => &mut self.fault_fired,
             EventKind::ConnectionOpened => &mut self.connection_opened,
             EventKind::ConnectionClosed => &mut self.connection_closed,

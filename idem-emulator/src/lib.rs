@@ -32,14 +32,15 @@
 //! Queues and their dead-letter queues; single and batch sends; scheduled messages; peek-lock against
 //! link credit, and receive-and-delete; complete, abandon, defer, dead-letter and release; lock
 //! renewal and expiry; receiving deferred messages by sequence number; time to live, with
-//! dead-lettering or without; duplicate detection; peek. The management node answers renew-lock,
-//! update-disposition, peek-message, schedule-message, cancel-scheduled-message and
-//! receive-by-sequence-number.
+//! dead-lettering or without; duplicate detection; peek; sessions, by name or the next available
+//! one, with their locks and states. The management node answers renew-lock, update-disposition,
+//! peek-message, schedule-message, cancel-scheduled-message, receive-by-sequence-number,
+//! renew-session-lock, get-session-state, set-session-state and get-message-sessions.
 //!
 //! # What it does not do
 //!
-//! Sessions, topics and transactions are refused with `amqp:not-implemented`. There is no TLS, no
-//! check of credentials, and nothing is persistent.
+//! Topics do not exist, and transactions are refused with `amqp:not-implemented`. There is no TLS,
+//! no check of credentials, and nothing is persistent.
 
 mod amqp;
 mod broker;

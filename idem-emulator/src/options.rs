@@ -20,6 +20,7 @@ pub struct QueueOptions {
     name: String,
     lock_duration: Duration,
     max_delivery_count: u32,
+    requires_session: bool,
     default_time_to_live: Option<Duration>,
     dead_letter_expired: bool,
     duplicate_detection: Option<Duration>,
@@ -35,6 +36,7 @@ impl QueueOptions {
             name: name.into(),
             lock_duration: Duration::from_secs(60),
             max_delivery_count: 10,
+            requires_session: false,
             default_time_to_live: None,
             dead_letter_expired: false,
             duplicate_detection: None,
@@ -54,6 +56,13 @@ impl QueueOptions {
     /// dead-lettered with the reason `MaxDeliveryCountExceeded`.
     pub fn max_delivery_count(mut self, count: u32) -> Self {
         self.max_delivery_count = count;
+        self
+    }
+
+    /// Hands messages out by session only: each message must have a session id, and a receiver must
+    /// hold a session. Off by default.
+    pub fn requires_session(mut self, requires: bool) -> Self {
+        self.requires_session = requires;
         self
     }
 
@@ -106,6 +115,10 @@ impl QueueOptions {
 
     pub(crate) fn delivery_count_limit(&self) -> u32 {
         self.max_delivery_count
+    }
+
+    pub(crate) fn requires_sessions(&self) -> bool {
+        self.requires_session
     }
 
     pub(crate) fn time_to_live(&self) -> Option<Duration> {

@@ -16,6 +16,10 @@ pub(crate) const OVERHEAD_BYTES: u64 = 256;
 pub(crate) struct Submission {
     /// The message id as text, if the sender gave one.
     pub(crate) id: Option<Arc<str>>,
+    /// The session that the message belongs to, if any.
+    pub(crate) session_id: Option<Arc<str>>,
+    /// Which messages the sender wants kept together. Sessions do that already.
+    pub(crate) partition_key: Option<Arc<str>>,
     /// How long the message is to live once it is enqueued.
     pub(crate) time_to_live: Option<Duration>,
     /// When the message is to be enqueued; now if this is absent or past.
@@ -28,6 +32,7 @@ pub(crate) struct Submission {
 #[derive(Debug, Clone)]
 pub(crate) struct Message {
     pub(crate) id: Option<Arc<str>>,
+    pub(crate) session_id: Option<Arc<str>>,
     pub(crate) time_to_live: Option<Duration>,
     pub(crate) content: Bytes,
     /// Given once per queue, counted from 1, and kept when the message is dead-lettered.

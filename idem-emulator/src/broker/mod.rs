@@ -7,6 +7,7 @@ mod alarm;
 mod duplicates;
 mod message;
 mod queue;
+mod sessions;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -24,8 +25,8 @@ pub(crate) use message::{Amendments, MessageState};
 pub(crate) use message::{DeadLetter, Message, Property, Submission};
 pub use queue::Counts;
 pub(crate) use queue::{
-    Delivery, MessageNotFound, Part, Queue, ReceiveMode, SendError, SettleError, Settled,
-    Settlement,
+    DeferredError, Delivery, MessageNotFound, Part, Queue, ReceiveMode, SendError, SessionError,
+    SessionGrant, SessionWish, SettleError, Settled, Settlement,
 };
 pub(crate) use waiters::ConsumerId;
 

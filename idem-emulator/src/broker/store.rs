@@ -1,11 +1,14 @@
 //! The messages of one node, a queue or its dead-letter queue, the locks on them, and what is due.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::task::Waker;
 
 use uuid::Uuid;
 
 use super::message::{Message, MessageState};
-use super::waiters::Waiters;
+use super::sessions::{SessionLock, Sessions};
+use super::waiters::{ConsumerId, Waiters};
 use crate::clock::Timestamp;
 use crate::faults::Decision;
 
@@ -14,13 +17,15 @@ use crate::faults::Decision;
 pub(super) struct Store {
     messages: BTreeMap<i64, Entry>,
     /// Sequence numbers of what may be handed out next. A locked message is in here only while a
-    /// second copy of it is owed.
+    /// second copy of it is owed. A node with sessions keeps these by session instead.
     ready: BTreeSet<i64>,
+    /// Only on a node that requires sessions; then every message has one.
+    pub(super) sessions: Option<Sessions>,
     locks: HashMap<Uuid, Lock>,
     /// What time will bring, in its order.
     due: BTreeSet<(Timestamp, Due)>,
     tally: Tally,
-    pub(super) waiters: Waiters,
+    waiters: Waiters,
 }
 
 /// What happens by itself at a point in time.
@@ -30,6 +35,8 @@ pub(super) enum Due {
     Activation(i64),
     /// A lock ends.
     LockEnd(Uuid),
+    /// The lock of the session that this receiver holds ends.
+    SessionEnd(ConsumerId),
     /// A message that nobody holds has lived long enough.
     Expiry(i64),
 }
@@ -51,16 +58,31 @@ struct Entry {
     owed: Option<Decision>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct Lock {
     sequence_number: i64,
-    until: Timestamp,
+    span: Span,
+}
+
+/// How long a lock lasts.
+#[derive(Debug)]
+enum Span {
+    Until(Timestamp),
+    /// As long as the lock of this session.
+    Session(Arc<str>),
+}
+
+impl Entry {
+    fn peeked(&self) -> (&Message, bool) {
+        (&self.message, !self.tokens.is_empty())
+    }
 }
 
 /// What decides where an unlocked message is listed.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct Listing {
     sequence_number: i64,
+    session_id: Option<Arc<str>>,
     state: MessageState,
     expires_at: Option<Timestamp>,
 }
@@ -69,6 +91,7 @@ impl Listing {
     fn of(message: &Message) -> Self {
         Self {
             sequence_number: message.sequence_number,
+            session_id: message.session_id.clone(),
             state: message.state,
             expires_at: message.expires_at,
         }
@@ -79,6 +102,7 @@ impl Listing {
 #[derive(Debug)]
 pub(super) struct Locked {
     pub(super) message: Message,
+    pub(super) until: Timestamp,
     /// Set if this is the second copy that a fault wanted.
     pub(super) copy: Option<Decision>,
 }
@@ -92,19 +116,40 @@ pub(super) struct Removed {
 }
 
 impl Store {
-    pub(super) fn insert(&mut self, message: Message) {
-        self.list(Listing::of(&message));
-        self.messages
-            .insert(message.sequence_number, Entry { message, tokens: Vec::new(), owed: None });
+    pub(super) fn with_sessions() -> Self {
+        Self { sessions: Some(Sessions::default()), ..Self::default() }
     }
 
-    /// Locks the first message that is ready, under `token`.
-    pub(super) fn lock_next(&mut self, token: Uuid, until: Timestamp) -> Option<Locked> {
-        let sequence_number = *self.ready.first()?;
+    pub(super) fn insert(&mut self, message: Message) {
+        if let (Some(sessions), Some(id)) = (&mut self.sessions, &message.session_id) {
+            sessions.add(id, message.sequence_number);
+        }
+        let listing = Listing::of(&message);
+        self.messages
+            .insert(message.sequence_number, Entry { message, tokens: Vec::new(), owed: None });
+        self.list(&listing);
+    }
+
+    /// The first message that a receiver may have.
+    fn next_ready(&self, consumer: ConsumerId) -> Option<i64> {
+        match &self.sessions {
+            None => self.ready.first().copied(),
+            Some(sessions) => sessions.first_ready(consumer),
+        }
+    }
+
+    /// Locks the first message that the receiver may have, under `token`.
+    pub(super) fn lock_next(
+        &mut self,
+        consumer: ConsumerId,
+        token: Uuid,
+        until: Timestamp,
+    ) -> Option<Locked> {
+        let sequence_number = self.next_ready(consumer)?;
         self.lock(sequence_number, token, until)
     }
 
-    /// Locks a message, whatever its state.
+    /// Locks a message, whatever its state: until `until`, or as long as its session is locked.
     pub(super) fn lock(
         &mut self,
         sequence_number: i64,
@@ -112,31 +157,76 @@ impl Store {
         until: Timestamp,
     ) -> Option<Locked> {
         let entry = self.messages.get_mut(&sequence_number)?;
+        let session = match (&mut self.sessions, &entry.message.session_id) {
+            (Some(sessions), Some(id)) => Some((Arc::clone(id), sessions.lock_mut(id)?)),
+            (Some(_) | None, _) => None,
+        };
         let first = entry.tokens.is_empty();
         entry.tokens.push(token);
-        let locked = Locked { message: entry.message.clone(), copy: entry.owed.take() };
+        let mut locked = Locked { message: entry.message.clone(), until, copy: entry.owed.take() };
+        let span = match session {
+            None => {
+                self.due.insert((until, Due::LockEnd(token)));
+                Span::Until(until)
+            }
+            Some((id, session)) => {
+                locked.until = session.until;
+                session.tokens.insert(token);
+                Span::Session(id)
+            }
+        };
+        self.locks.insert(token, Lock { sequence_number, span });
+        let listing = Listing::of(&locked.message);
         if first {
-            self.unlist(Listing::of(&locked.message));
+            self.unlist(&listing);
             self.tally.locked += 1;
         } else {
-            self.ready.remove(&sequence_number);
+            self.make_unready(&listing);
         }
-        self.locks.insert(token, Lock { sequence_number, until });
-        self.due.insert((until, Due::LockEnd(token)));
         Some(locked)
     }
 
-    /// Takes the first message that is ready, without a lock.
-    pub(super) fn take_next(&mut self) -> Option<Removed> {
-        let sequence_number = *self.ready.first()?;
+    /// Takes the first message that the receiver may have, without a lock.
+    pub(super) fn take_next(&mut self, consumer: ConsumerId) -> Option<Removed> {
+        let sequence_number = self.next_ready(consumer)?;
         self.remove(sequence_number)
+    }
+
+    /// The receiver waits for a message that it may have.
+    pub(super) fn wait(&mut self, consumer: ConsumerId, waker: &Waker) {
+        match &mut self.sessions {
+            None => self.waiters.wait(consumer, waker),
+            Some(sessions) => sessions.wait_in_session(consumer),
+        }
+    }
+
+    /// Lets the next waiting receiver have what is ready. Each receiver that leaves something behind
+    /// does this, so one wake-up per message is enough.
+    pub(super) fn pass_on(&mut self) {
+        match &mut self.sessions {
+            None if self.ready.is_empty() => {}
+            None => drop(self.waiters.wake_next()),
+            Some(sessions) => sessions.pass_on(),
+        }
+    }
+
+    /// The receiver waits no more: a wake-up meant for it goes to another.
+    pub(super) fn stop_waiting(&mut self, consumer: ConsumerId) {
+        match &mut self.sessions {
+            None => {
+                self.waiters.forget(consumer);
+                self.pass_on();
+            }
+            Some(sessions) => sessions.stop_waiting(consumer),
+        }
     }
 
     /// Makes a locked message ready a second time.
     pub(super) fn owe_copy(&mut self, sequence_number: i64, decision: Decision) {
         if let Some(entry) = self.messages.get_mut(&sequence_number) {
             entry.owed = Some(decision);
-            self.ready.insert(sequence_number);
+            let listing = Listing::of(&entry.message);
+            self.make_ready(&listing);
         }
     }
 
@@ -173,7 +263,7 @@ impl Store {
         let owed = entry.owed.take();
         let listing = Listing::of(&entry.message);
         self.tally.locked -= 1;
-        self.list(listing);
+        self.list(&listing);
         owed
     }
 
@@ -193,33 +283,43 @@ impl Store {
 
     pub(super) fn remove(&mut self, sequence_number: i64) -> Option<Removed> {
         let entry = self.messages.remove(&sequence_number)?;
+        let listing = Listing::of(&entry.message);
         if entry.tokens.is_empty() {
-            self.unlist(Listing::of(&entry.message));
+            self.unlist(&listing);
         } else {
-            self.ready.remove(&sequence_number);
+            self.make_unready(&listing);
             self.tally.locked -= 1;
         }
         for token in entry.tokens {
             self.drop_lock(token);
+        }
+        if let (Some(sessions), Some(id)) = (&mut self.sessions, &listing.session_id) {
+            sessions.remove(id, sequence_number);
         }
         Some(Removed { message: entry.message, owed: entry.owed })
     }
 
     fn drop_lock(&mut self, token: Uuid) -> Option<Lock> {
         let lock = self.locks.remove(&token)?;
-        self.due.remove(&(lock.until, Due::LockEnd(token)));
+        match lock.span {
+            Span::Until(until) => drop(self.due.remove(&(until, Due::LockEnd(token)))),
+            Span::Session(ref id) => {
+                let session = self.sessions.as_mut().and_then(|sessions| sessions.lock_mut(id));
+                session.map(|session| session.tokens.remove(&token));
+            }
+        }
         Some(lock)
     }
 
-    /// Lists a message that nobody holds.
-    fn list(&mut self, listing: Listing) {
+    /// Lists a message that nobody holds, and wakes a receiver that may have it.
+    fn list(&mut self, listing: &Listing) {
         let sequence_number = listing.sequence_number;
         match listing.state {
             MessageState::Active => {
-                self.ready.insert(sequence_number);
                 if let Some(at) = listing.expires_at {
                     self.due.insert((at, Due::Expiry(sequence_number)));
                 }
+                self.make_ready(listing);
             }
             MessageState::Deferred => self.tally.deferred += 1,
             MessageState::Scheduled { due } => {
@@ -230,14 +330,14 @@ impl Store {
     }
 
     /// Undoes [`list`](Self::list).
-    fn unlist(&mut self, listing: Listing) {
+    fn unlist(&mut self, listing: &Listing) {
         let sequence_number = listing.sequence_number;
         match listing.state {
             MessageState::Active => {
-                self.ready.remove(&sequence_number);
                 if let Some(at) = listing.expires_at {
                     self.due.remove(&(at, Due::Expiry(sequence_number)));
                 }
+                self.make_unready(listing);
             }
             MessageState::Deferred => self.tally.deferred -= 1,
             MessageState::Scheduled { due } => {
@@ -247,15 +347,71 @@ impl Store {
         }
     }
 
-    /// Moves the end of a lock; `false` if there is no such lock.
+    fn make_ready(&mut self, listing: &Listing) {
+        match (&mut self.sessions, &listing.session_id) {
+            (Some(sessions), Some(id)) => sessions.make_ready(id, listing.sequence_number),
+            (Some(_) | None, _) => {
+                self.ready.insert(listing.sequence_number);
+                self.waiters.wake_next();
+            }
+        }
+    }
+
+    fn make_unready(&mut self, listing: &Listing) {
+        match (&mut self.sessions, &listing.session_id) {
+            (Some(sessions), Some(id)) => sessions.make_unready(id, listing.sequence_number),
+            (Some(_) | None, _) => drop(self.ready.remove(&listing.sequence_number)),
+        }
+    }
+
+    /// Moves the end of a lock; `false` if there is no such lock with an end of its own.
     pub(super) fn renew(&mut self, token: Uuid, until: Timestamp) -> bool {
-        let Some(lock) = self.locks.get_mut(&token) else {
+        let Some(Lock { span: Span::Until(end), .. }) = self.locks.get_mut(&token) else {
             return false;
         };
-        self.due.remove(&(lock.until, Due::LockEnd(token)));
-        lock.until = until;
+        self.due.remove(&(*end, Due::LockEnd(token)));
+        *end = until;
         self.due.insert((until, Due::LockEnd(token)));
         true
+    }
+
+    /// Gives a session to a receiver; `false` if another has it, or if there are no sessions.
+    pub(super) fn take_session(
+        &mut self,
+        id: &Arc<str>,
+        consumer: ConsumerId,
+        holder: &Waker,
+        until: Timestamp,
+    ) -> bool {
+        let sessions = self.sessions.as_mut();
+        let taken = sessions.is_some_and(|sessions| sessions.take(id, consumer, holder, until));
+        if taken {
+            self.due.insert((until, Due::SessionEnd(consumer)));
+        }
+        taken
+    }
+
+    /// Moves the end of a session's lock; `false` if nobody holds the session.
+    pub(super) fn renew_session(&mut self, id: &str, until: Timestamp) -> bool {
+        let sessions = self.sessions.as_mut();
+        let Some(lock) = sessions.and_then(|sessions| sessions.lock_mut(id)) else {
+            return false;
+        };
+        self.due.remove(&(lock.until, Due::SessionEnd(lock.consumer)));
+        lock.until = until;
+        self.due.insert((until, Due::SessionEnd(lock.consumer)));
+        true
+    }
+
+    /// Takes a receiver's session from it. The messages that it holds are still locked: whoever
+    /// calls this gives up the tokens.
+    pub(super) fn give_up_session(
+        &mut self,
+        consumer: ConsumerId,
+    ) -> Option<(Arc<str>, SessionLock)> {
+        let (id, lock) = self.sessions.as_mut()?.give_up(consumer)?;
+        self.due.remove(&(lock.until, Due::SessionEnd(consumer)));
+        Some((id, lock))
     }
 
     /// The earliest of what is due by `now`, and when it was.
@@ -266,10 +422,6 @@ impl Store {
     /// When something is due next.
     pub(super) fn next_deadline(&self) -> Option<Timestamp> {
         self.due.first().map(|(at, _)| *at)
-    }
-
-    pub(super) fn is_ready(&self) -> bool {
-        !self.ready.is_empty()
     }
 
     /// How many messages there are in all.
@@ -283,9 +435,18 @@ impl Store {
 
     /// The messages from a sequence number on, in order, and whether each is locked.
     pub(super) fn from(&self, sequence_number: i64) -> impl Iterator<Item = (&Message, bool)> {
-        self.messages
-            .range(sequence_number..)
-            .map(|(_, entry)| (&entry.message, !entry.tokens.is_empty()))
+        self.messages.range(sequence_number..).map(|(_, entry)| entry.peeked())
+    }
+
+    /// The same, of one session.
+    pub(super) fn session_from(
+        &self,
+        session_id: &str,
+        sequence_number: i64,
+    ) -> impl Iterator<Item = (&Message, bool)> {
+        let numbers =
+            self.sessions.iter().flat_map(move |all| all.from(session_id, sequence_number));
+        numbers.filter_map(|number| self.messages.get(&number).map(Entry::peeked))
     }
 
     /// Removes every message and lock. Waiting receivers go on waiting. Returns the second copies
@@ -297,7 +458,10 @@ impl Store {
             .collect();
         self.ready.clear();
         self.locks.clear();
-        self.due.clear();
+        self.due.retain(|(_, due)| matches!(due, Due::SessionEnd(_)));
+        if let Some(sessions) = &mut self.sessions {
+            sessions.clear();
+        }
         self.tally = Tally::default();
         owed
     }

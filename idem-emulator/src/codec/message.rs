@@ -104,6 +104,14 @@ impl<'a> Sections<'a> {
         self.property(4)?.as_text()
     }
 
+    fn session_id(&self) -> Option<&'a str> {
+        self.property(10)?.as_text()
+    }
+
+    fn partition_key(&self) -> Option<&'a str> {
+        self.message_annotations?.get("x-opt-partition-key")?.as_text()
+    }
+
     pub(crate) fn application_property(&self, name: &str) -> Option<Raw<'a>> {
         self.application_properties?.get(name)
     }
@@ -159,6 +167,8 @@ fn pack(sections: &Sections<'_>, assigned_id: Option<&str>) -> Submission {
     let id = sent_id.as_deref().or(assigned_id).map(Arc::from);
     Submission {
         id,
+        session_id: sections.session_id().map(Arc::from),
+        partition_key: sections.partition_key().map(Arc::from),
         time_to_live: sections.time_to_live(),
         scheduled_for: sections.scheduled_for(),
         content,
@@ -498,6 +508,7 @@ mod tests {
             id: submission.id,
             content: submission.content,
             sequence_number: 7,
+            session_id: submission.session_id,
             time_to_live: submission.time_to_live,
             state: MessageState::Active,
             enqueued_at: Timestamp::from_milliseconds(1000),

@@ -195,6 +195,12 @@ impl<'a> Raw<'a> {
         Some((descriptor.as_u64()?, value))
     }
 
+    /// The descriptor of a described type, of whatever type it is.
+    pub(crate) fn descriptor(&self) -> Option<Self> {
+        let described = self.code == 0x00;
+        described.then(|| Raw::split_unchecked(self.content).ok()).flatten().map(|(code, _)| code)
+    }
+
     /// The value itself, without a descriptor if it has one.
     pub(crate) fn undescribed(&self) -> Self {
         if self.code != 0x00 {

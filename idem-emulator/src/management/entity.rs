@@ -1,7 +1,7 @@
 //! `entity/$management`: operations beside the message links.
 
-use super::{Reply, locks, messages, operation};
-use crate::broker::{MessageNotFound, Node, SendError, SettleError};
+use super::{Reply, locks, messages, operation, sessions};
+use crate::broker::{DeferredError, MessageNotFound, Node, SendError, SessionError, SettleError};
 use crate::codec::message::Sections;
 use crate::codec::{DecodeError, Raw};
 
@@ -27,10 +27,14 @@ fn perform(node: &Node, request: &Sections<'_>) -> Result<Verdict, Problem> {
     let reply = match operation.strip_prefix("com.microsoft:").unwrap_or(operation) {
         "renew-lock" => locks::renew(node, &body)?,
         "update-disposition" => return locks::update_disposition(node, &body),
-        "peek-message" => messages::peek(node, &body),
+        "peek-message" => messages::peek(node, &body)?,
         "schedule-message" => messages::schedule(node, &body)?,
         "cancel-scheduled-message" => messages::cancel(node, &body)?,
         "receive-by-sequence-number" => messages::receive_by_number(node, &body)?,
+        "renew-session-lock" => sessions::renew(node, &body)?,
+        "get-session-state" => sessions::state(node, &body)?,
+        "set-session-state" => sessions::set_state(node, &body)?,
+        "get-message-sessions" => sessions::list(node, &body)?,
         _ => Reply::error(
             501,
             "amqp:not-implemented",
@@ -67,7 +71,18 @@ pub(super) enum Problem {
     #[error(transparent)]
     Settle(#[from] SettleError),
     #[error(transparent)]
+    Session(#[from] SessionError),
+    #[error(transparent)]
     NotFound(#[from] MessageNotFound),
+}
+
+impl From<DeferredError> for Problem {
+    fn from(error: DeferredError) -> Self {
+        match error {
+            DeferredError::NotFound(error) => error.into(),
+            DeferredError::Session(error) => error.into(),
+        }
+    }
 }
 
 impl Problem {
@@ -77,6 +92,7 @@ impl Problem {
             Self::NotAllowed(_) => (400, "amqp:not-allowed"),
             Self::Send(error) => (send_status(error), error.condition()),
             Self::Settle(error) => (settle_status(*error), error.condition()),
+            Self::Session(error) => (session_status(error), error.condition()),
             Self::NotFound(_) => (404, "com.microsoft:message-not-found"),
         };
         Reply::error(status, condition, self.to_string())
@@ -86,12 +102,22 @@ impl Problem {
 fn send_status(error: &SendError) -> i32 {
     match error {
         SendError::Full { .. } => 403,
+        SendError::SessionIdMissing { .. } | SendError::PartitionKeyDiffers => 400,
     }
 }
 
 fn settle_status(error: SettleError) -> i32 {
     match error {
-        SettleError::LockLost => 410,
-        SettleError::AlreadyDeadLettered | SettleError::PropertiesTooLarge => 400,
+        SettleError::LockLost | SettleError::SessionLockLost => 410,
+        SettleError::AlreadyDeadLettered
+        | SettleError::LockedBySession
+        | SettleError::PropertiesTooLarge => 400,
+    }
+}
+
+fn session_status(error: &SessionError) -> i32 {
+    match error {
+        SessionError::CannotBeLocked | SessionError::LockLost => 410,
+        SessionError::NoRoom(error) => send_status(error),
     }
 }

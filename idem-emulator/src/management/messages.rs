@@ -17,13 +17,18 @@ const PEEK_BYTES_MAX: usize = 256 * 1024;
 /// How many messages one request may schedule, or take back.
 const SCHEDULED_MAX: usize = 5000;
 
-pub(super) fn peek(node: &Node, body: &Raw<'_>) -> Reply {
+pub(super) fn peek(node: &Node, body: &Raw<'_>) -> Result<Reply, Problem> {
+    let session_id = body.get("session-id").and_then(|id| id.as_text());
+    let session_id = session_id.filter(|_| node.queue.requires_sessions(node.part));
+    if session_id.is_none() && node.queue.requires_sessions(node.part) {
+        return Err(Problem::NotAllowed("The queue requires sessions: name one in `session-id`."));
+    }
     let from = body.get("from-sequence-number").and_then(|value| value.as_i64()).unwrap_or(0);
     let count = body.get("message-count").and_then(|value| value.as_u32()).unwrap_or(1);
     let count = usize::try_from(count).unwrap_or(MESSAGES_MAX).min(MESSAGES_MAX);
     let mut encoded: Vec<BytesMut> = Vec::new();
     let mut size = 0;
-    for (message, _) in node.queue.peek(node.part, from, count) {
+    for (message, _) in node.queue.peek(node.part, session_id, from, count) {
         let mut out = BytesMut::new();
         render(&mut out, &message, None);
         size += out.len();
@@ -33,12 +38,12 @@ pub(super) fn peek(node: &Node, body: &Raw<'_>) -> Reply {
         encoded.push(out);
     }
     if encoded.is_empty() {
-        return Reply::empty(204, "No Content");
+        return Ok(Reply::empty(204, "No Content"));
     }
-    message_list(&encoded, 1, |out, message| {
+    Ok(message_list(&encoded, 1, |out, message| {
         encode::string(out, "message");
         encode::binary(out, message);
-    })
+    }))
 }
 
 /// Answers with the sequence numbers, by which the messages can be taken back.
@@ -79,8 +84,9 @@ pub(super) fn receive_by_number(node: &Node, body: &Raw<'_>) -> Result<Reply, Pr
         .and_then(|mode| mode.as_u32())
         .is_some_and(|mode| mode == 0);
     let mode = if settles_first { ReceiveMode::ReceiveAndDelete } else { ReceiveMode::PeekLock };
+    let session_id = body.get("session-id").and_then(|id| id.as_text());
     let numbers = numbers.into_iter().collect();
-    let deliveries = node.queue.receive_deferred(node.part, mode, &numbers)?;
+    let deliveries = node.queue.receive_deferred(node.part, session_id, mode, &numbers)?;
     Ok(message_list(&deliveries, 2, |out, delivery| {
         let mut message = BytesMut::new();
         render(&mut message, &delivery.message, delivery.lock());

@@ -8,5 +8,6 @@ mod faults;
 mod locks;
 mod protocol;
 mod queues;
+mod sessions;
 mod speed;
 mod states;

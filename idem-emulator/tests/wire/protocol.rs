@@ -212,20 +212,6 @@ fn unknown_queues_are_not_found() {
     );
 }
 
-#[test]
-fn sessions_are_refused_as_not_implemented() {
-    with_orders(
-        |queue| queue,
-        async |emulator| {
-            let mut client = connect(emulator).await;
-            let refused =
-                client.accept_session_for_queue("orders", "s-1", Default::default()).await;
-            let error = format!("{:?}", refused.expect_err("sessions are not implemented"));
-            assert!(error.contains("NotImplemented"), "{error}");
-        },
-    );
-}
-
 #[tokio::test]
 async fn a_port_in_use_is_named() {
     let first = Emulator::builder().start().await.unwrap();

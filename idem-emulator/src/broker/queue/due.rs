@@ -23,6 +23,7 @@ impl Queue {
                 match due {
                     Due::Activation(number) => self.activate(state, number, at),
                     Due::LockEnd(token) => self.expire_lock(state, part, token),
+                    Due::SessionEnd(consumer) => self.expire_session(state, consumer),
                     Due::Expiry(number) => self.expire_message(state, part, number),
                 }
             }

@@ -3,6 +3,7 @@
 mod due;
 mod receive;
 mod send;
+mod sessions;
 mod settle;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,8 +15,9 @@ use super::store::{Removed, Store, Tally};
 use crate::events::EventKind;
 use crate::faults::{Decision, FaultKind, FaultPoint};
 use crate::options::QueueOptions;
-pub(crate) use receive::{Delivery, ReceiveMode};
+pub(crate) use receive::{DeferredError, Delivery, ReceiveMode};
 pub(crate) use send::{MessageNotFound, SendError};
+pub(crate) use sessions::{SessionError, SessionGrant, SessionWish};
 pub(crate) use settle::{SettleError, Settled, Settlement};
 
 /// The two nodes of a queue that can be received from.
@@ -57,7 +59,7 @@ struct State {
     dead_letter: Store,
     next_sequence_number: i64,
     duplicates: Option<DuplicateWindow>,
-    /// The bytes charged for all messages.
+    /// The bytes charged for all messages and the states of sessions.
     charge: u64,
 }
 
@@ -79,8 +81,10 @@ impl State {
 impl Queue {
     pub(super) fn new(options: QueueOptions, context: Arc<Context>) -> Self {
         let name: Arc<str> = Arc::from(options.name());
+        let main =
+            if options.requires_sessions() { Store::with_sessions() } else { Store::default() };
         let state = State {
-            main: Store::default(),
+            main,
             dead_letter: Store::default(),
             next_sequence_number: 1,
             duplicates: options.duplicate_window().map(DuplicateWindow::new),
@@ -88,6 +92,11 @@ impl Queue {
         };
         let dead_letter_name = Arc::from(format!("{name}/$DeadLetterQueue"));
         Self { options, name, dead_letter_name, context, state: Mutex::new(state) }
+    }
+
+    /// Whether messages of this part are received through sessions.
+    pub(crate) fn requires_sessions(&self, part: Part) -> bool {
+        part == Part::Main && self.options.requires_sessions()
     }
 
     pub(crate) fn options(&self) -> &QueueOptions {
@@ -101,15 +110,22 @@ impl Queue {
         }
     }
 
-    /// Messages from a sequence number on, in order, and whether each is locked.
-    pub(crate) fn peek(&self, part: Part, from: i64, max: usize) -> Vec<(Message, bool)> {
+    /// Messages from a sequence number on, in order, of one session or of all, and whether each is
+    /// locked.
+    pub(crate) fn peek(
+        &self,
+        part: Part,
+        session_id: Option<&str>,
+        from: i64,
+        max: usize,
+    ) -> Vec<(Message, bool)> {
+        let copied = |(message, locked): (&Message, bool)| (message.clone(), locked);
         let mut state = self.lock();
-        state
-            .store(part)
-            .from(from)
-            .take(max)
-            .map(|(message, locked)| (message.clone(), locked))
-            .collect()
+        let store = state.store(part);
+        match session_id {
+            None => store.from(from).take(max).map(copied).collect(),
+            Some(id) => store.session_from(id, from).take(max).map(copied).collect(),
+        }
     }
 
     pub(crate) fn counts(&self) -> Counts {
@@ -168,13 +184,5 @@ impl Queue {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Lets the next waiting receiver have what is ready. Each receiver that leaves something behind
-/// does this, so one wake-up per message is enough.
-fn pass_on(store: &mut Store) {
-    if store.is_ready() {
-        store.waiters.wake_next();
     }
 }

@@ -5,7 +5,7 @@ use std::task::Waker;
 
 use uuid::Uuid;
 
-use super::{MessageNotFound, Part, Queue, State, pass_on};
+use super::{MessageNotFound, Part, Queue, SessionError, State};
 use crate::broker::message::{Message, MessageState};
 use crate::broker::waiters::ConsumerId;
 use crate::clock::Timestamp;
@@ -33,6 +33,15 @@ pub(crate) struct Delivery {
     pub(crate) cut_connection: bool,
 }
 
+/// Why deferred messages are not handed out.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum DeferredError {
+    #[error(transparent)]
+    NotFound(#[from] MessageNotFound),
+    #[error(transparent)]
+    Session(#[from] SessionError),
+}
+
 impl Delivery {
     /// The lock token and the end of the lock, if there is one.
     pub(crate) fn lock(&self) -> Option<(Uuid, Timestamp)> {
@@ -51,18 +60,19 @@ impl Queue {
         consumer: ConsumerId,
         waker: &Waker,
         deliveries: &mut Vec<Delivery>,
-    ) {
+    ) -> Result<(), SessionError> {
         let now = self.context.clock.now();
         let mut state = self.lock();
         self.catch_up(&mut state, now);
+        self.check_held(&state, part, consumer)?;
         let wanted = deliveries.len() + max;
         while deliveries.len() < wanted {
             let next = match mode {
-                ReceiveMode::PeekLock => self.deliver_locked(&mut state, part, now),
-                ReceiveMode::ReceiveAndDelete => self.deliver_deleted(&mut state, part),
+                ReceiveMode::PeekLock => self.deliver_locked(&mut state, part, consumer, now),
+                ReceiveMode::ReceiveAndDelete => self.deliver_deleted(&mut state, part, consumer),
             };
             let Some(delivery) = next else {
-                state.store(part).waiters.wait(consumer, waker);
+                state.store(part).wait(consumer, waker);
                 break;
             };
             let cut = delivery.cut_connection;
@@ -71,14 +81,21 @@ impl Queue {
                 break;
             }
         }
-        pass_on(state.store(part));
+        state.store(part).pass_on();
         self.arm(&state);
+        Ok(())
     }
 
-    fn deliver_locked(&self, state: &mut State, part: Part, now: Timestamp) -> Option<Delivery> {
+    fn deliver_locked(
+        &self,
+        state: &mut State,
+        part: Part,
+        consumer: ConsumerId,
+        now: Timestamp,
+    ) -> Option<Delivery> {
         let token = self.context.tokens.next();
         let until = now.plus(self.options.lock_time());
-        let locked = state.store(part).lock_next(token, until)?;
+        let locked = state.store(part).lock_next(consumer, token, until)?;
         let message = locked.message;
         self.record_delivery(part, &message);
         let mut cut_connection = false;
@@ -87,9 +104,7 @@ impl Queue {
         } else if let Some(decision) = self.decide(FaultPoint::Delivery, part, &message, |_| true) {
             match decision.kind {
                 FaultKind::Redeliver => {
-                    let store = state.store(part);
-                    store.owe_copy(message.sequence_number, decision);
-                    store.waiters.wake_next();
+                    state.store(part).owe_copy(message.sequence_number, decision);
                 }
                 FaultKind::ExpireLock => {
                     self.fire(part, &message, &decision);
@@ -102,11 +117,16 @@ impl Queue {
                 FaultKind::LoseSettlement | FaultKind::DropConnectionAtSettlement => {}
             }
         }
-        Some(Delivery { message, token, locked_until: Some(until), cut_connection })
+        Some(Delivery { message, token, locked_until: Some(locked.until), cut_connection })
     }
 
-    fn deliver_deleted(&self, state: &mut State, part: Part) -> Option<Delivery> {
-        let removed = state.store(part).take_next()?;
+    fn deliver_deleted(
+        &self,
+        state: &mut State,
+        part: Part,
+        consumer: ConsumerId,
+    ) -> Option<Delivery> {
+        let removed = state.store(part).take_next(consumer)?;
         let message = self.removed(state, removed);
         self.record_delivery(part, &message);
         // Without a lock there is nothing to expire and nothing to hand out twice.
@@ -119,19 +139,31 @@ impl Queue {
         Some(Delivery { message, token, locked_until: None, cut_connection: decision.is_some() })
     }
 
-    /// Hands out deferred messages, all or none.
+    /// Hands out deferred messages, all or none; on a queue with sessions those of one session, which
+    /// must be locked.
     pub(crate) fn receive_deferred(
         &self,
         part: Part,
+        session_id: Option<&str>,
         mode: ReceiveMode,
         numbers: &BTreeSet<i64>,
-    ) -> Result<Vec<Delivery>, MessageNotFound> {
+    ) -> Result<Vec<Delivery>, DeferredError> {
         let now = self.context.clock.now();
         let mut state = self.lock();
         self.catch_up(&mut state, now);
+        let session_id = session_id.filter(|_| self.requires_sessions(part));
+        if self.requires_sessions(part) {
+            self.check_locked(&state, session_id)?;
+        }
         let is_deferred = |state| state == MessageState::Deferred;
         for number in numbers {
-            state.store(part).unlocked(*number, is_deferred).ok_or(MessageNotFound(*number))?;
+            state
+                .store(part)
+                .unlocked(*number, is_deferred)
+                .filter(|message| {
+                    session_id.is_none() || message.session_id.as_deref() == session_id
+                })
+                .ok_or(MessageNotFound(*number))?;
         }
         let deliver = |number| self.deliver_deferred(&mut state, part, mode, number, now);
         let deliveries = numbers.iter().copied().filter_map(deliver).collect();
@@ -151,7 +183,8 @@ impl Queue {
         let (message, locked_until) = match mode {
             ReceiveMode::PeekLock => {
                 let until = now.plus(self.options.lock_time());
-                (state.store(part).lock(number, token, until)?.message, Some(until))
+                let locked = state.store(part).lock(number, token, until)?;
+                (locked.message, Some(locked.until))
             }
             ReceiveMode::ReceiveAndDelete => {
                 let removed = state.store(part).remove(number)?;
@@ -173,11 +206,14 @@ impl Queue {
         self.record(part, message, kind);
     }
 
-    /// The receiver is gone: a wake-up meant for it goes to another.
+    /// The receiver is gone: a wake-up meant for it goes to another, and its session with it.
     pub(crate) fn forget(&self, part: Part, consumer: ConsumerId) {
+        let now = self.context.clock.now();
         let mut state = self.lock();
-        let store = state.store(part);
-        store.waiters.forget(consumer);
-        pass_on(store);
+        state.store(part).stop_waiting(consumer);
+        self.release_session(&mut state, part, consumer);
+        // What comes back may have outlived its time meanwhile.
+        self.catch_up(&mut state, now);
+        self.arm(&state);
     }
 }

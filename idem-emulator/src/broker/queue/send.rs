@@ -15,6 +15,10 @@ pub(crate) enum SendError {
         "The queue `{name}` has reached its size of {size_max} bytes; receive messages, or raise `size_max`."
     )]
     Full { name: Arc<str>, size_max: u64 },
+    #[error("The queue `{name}` requires sessions: set the session id of each message.")]
+    SessionIdMissing { name: Arc<str> },
+    #[error("The partition key of a message with a session id must be the session id.")]
+    PartitionKeyDiffers,
 }
 
 impl SendError {
@@ -22,6 +26,8 @@ impl SendError {
     pub(crate) fn condition(&self) -> &'static str {
         match self {
             Self::Full { .. } => "amqp:resource-limit-exceeded",
+            Self::SessionIdMissing { .. } => "amqp:not-allowed",
+            Self::PartitionKeyDiffers => "com.microsoft:argument-error",
         }
     }
 }
@@ -35,6 +41,9 @@ impl Queue {
     /// Stores all of the messages, or none; returns their sequence numbers. Those whose id is known
     /// are dropped instead, which the sender cannot tell.
     pub(crate) fn send(&self, submissions: Vec<Submission>) -> Result<Vec<i64>, SendError> {
+        if self.options.requires_sessions() {
+            submissions.iter().try_for_each(|submission| self.check_session(submission))?;
+        }
         let now = self.context.clock.now();
         let mut state = self.lock();
         self.catch_up(&mut state, now);
@@ -78,6 +87,16 @@ impl Queue {
         );
     }
 
+    fn check_session(&self, submission: &Submission) -> Result<(), SendError> {
+        let Some(session_id) = &submission.session_id else {
+            return Err(SendError::SessionIdMissing { name: Arc::clone(&self.name) });
+        };
+        match &submission.partition_key {
+            Some(key) if key != session_id => Err(SendError::PartitionKeyDiffers),
+            Some(_) | None => Ok(()),
+        }
+    }
+
     fn check_room(&self, state: &State, submissions: &[Submission]) -> Result<(), SendError> {
         let known = state.duplicates.as_ref();
         let is_new = |id: &str| known.is_some_and(|known| !known.knows(id));
@@ -92,11 +111,17 @@ impl Queue {
                 bytes(submission.content.len()) + OVERHEAD_BYTES + id
             })
             .sum();
+        if self.has_room(state, needed) { Ok(()) } else { Err(self.full()) }
+    }
+
+    pub(super) fn has_room(&self, state: &State, needed: u64) -> bool {
+        let known = state.duplicates.as_ref();
         let used = state.charge + known.map_or(0, DuplicateWindow::charge);
-        if used.saturating_add(needed) <= self.options.size_limit() {
-            return Ok(());
-        }
-        Err(SendError::Full { name: Arc::clone(&self.name), size_max: self.options.size_limit() })
+        used.saturating_add(needed) <= self.options.size_limit()
+    }
+
+    pub(super) fn full(&self) -> SendError {
+        SendError::Full { name: Arc::clone(&self.name), size_max: self.options.size_limit() }
     }
 
     /// Returns the sequence number, which a duplicate uses up too.
@@ -115,6 +140,7 @@ impl Queue {
         }
         let message = Message {
             id: submission.id,
+            session_id: submission.session_id,
             time_to_live: submission.time_to_live,
             content: submission.content,
             sequence_number,
@@ -154,7 +180,6 @@ impl Queue {
         state.charge += message.charge();
         self.record(Part::Main, &message, EventKind::Enqueued);
         state.main.insert(message);
-        state.main.waiters.wake_next();
     }
 
     fn expiry(&self, message: &Message, now: Timestamp) -> Option<Timestamp> {

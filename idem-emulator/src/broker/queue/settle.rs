@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use super::{Part, Queue, State, pass_on};
+use super::{Part, Queue, State};
 use crate::broker::MAX_DELIVERY_COUNT_EXCEEDED;
 use crate::broker::message::{Amendments, DeadLetter, Message, MessageState, Property};
 use crate::clock::Timestamp;
@@ -49,6 +49,10 @@ pub(crate) enum SettleError {
         "The lock supplied is invalid. Either the lock expired, or the message has already been removed from the queue."
     )]
     LockLost,
+    #[error("The session lock has expired, or was given up. Accept the session again.")]
+    SessionLockLost,
+    #[error("Messages of a session are locked with it: renew the lock of the session.")]
+    LockedBySession,
     #[error(
         "A message in a dead-letter queue cannot be dead-lettered again; complete or abandon it."
     )]
@@ -62,7 +66,8 @@ impl SettleError {
     pub(crate) fn condition(self) -> &'static str {
         match self {
             Self::LockLost => "com.microsoft:message-lock-lost",
-            Self::AlreadyDeadLettered => "amqp:not-allowed",
+            Self::SessionLockLost => "com.microsoft:session-lock-lost",
+            Self::AlreadyDeadLettered | Self::LockedBySession => "amqp:not-allowed",
             Self::PropertiesTooLarge => "com.microsoft:argument-out-of-range",
         }
     }
@@ -100,7 +105,7 @@ impl Queue {
         token: Uuid,
         settlement: Settlement,
     ) -> Result<Settled, SettleError> {
-        let message = state.store(part).locked(token).ok_or(SettleError::LockLost)?;
+        let message = state.store(part).locked(token).ok_or(self.lock_lost(part))?;
         if let Some(decision) = self.decide(FaultPoint::Settlement, part, message, |_| true) {
             self.fire(part, message, &decision);
             return Ok(match decision.kind {
@@ -143,11 +148,22 @@ impl Queue {
         Ok(Settled::Applied)
     }
 
+    fn lock_lost(&self, part: Part) -> SettleError {
+        if self.requires_sessions(part) {
+            SettleError::SessionLockLost
+        } else {
+            SettleError::LockLost
+        }
+    }
+
     /// Extends the locks by the lock duration from now, all or none; returns their new ends.
     pub(crate) fn renew(&self, part: Part, tokens: &[Uuid]) -> Result<Vec<Timestamp>, SettleError> {
         let now = self.context.clock.now();
         let mut state = self.lock();
         self.catch_up(&mut state, now);
+        if self.requires_sessions(part) {
+            return Err(SettleError::LockedBySession);
+        }
         let store = state.store(part);
         if !tokens.iter().all(|token| store.locked(*token).is_some()) {
             let kind =
@@ -198,11 +214,9 @@ impl Queue {
     }
 
     pub(super) fn unlock(&self, state: &mut State, part: Part, token: Uuid) {
-        let store = state.store(part);
-        if let Some(owed) = store.unlock(token) {
+        if let Some(owed) = state.store(part).unlock(token) {
             self.context.faults.withdraw(&owed);
         }
-        pass_on(store);
     }
 
     fn defer(&self, state: &mut State, part: Part, token: Uuid) {
@@ -246,7 +260,6 @@ impl Queue {
         message.expires_at = None;
         state.charge += message.charge();
         state.dead_letter.insert(message);
-        state.dead_letter.waiters.wake_next();
     }
 }
 

@@ -12,6 +12,7 @@ use crate::events::{EventKind, EventTotals};
 use crate::faults::{Fault, FaultKind};
 
 mod queues;
+mod sessions;
 mod states;
 mod time_to_live;
 
@@ -49,7 +50,9 @@ impl Bench {
         let mut deliveries = Vec::new();
         let consumer = self.broker.new_consumer();
         let queue = self.queue();
-        queue.receive(part, ReceiveMode::PeekLock, max, consumer, Waker::noop(), &mut deliveries);
+        queue
+            .receive(part, ReceiveMode::PeekLock, max, consumer, Waker::noop(), &mut deliveries)
+            .unwrap();
         queue.forget(part, consumer);
         deliveries
     }

@@ -154,7 +154,7 @@ fn one_message_wakes_one_receiver_and_a_wake_up_is_never_lost() {
         let consumer = bench.broker.new_consumer();
         let mut none = Vec::new();
         let waker = Waker::from(Arc::clone(&woken));
-        queue.receive(Part::Main, ReceiveMode::PeekLock, 1, consumer, &waker, &mut none);
+        queue.receive(Part::Main, ReceiveMode::PeekLock, 1, consumer, &waker, &mut none).unwrap();
         assert!(none.is_empty());
         (consumer, woken)
     };
@@ -167,7 +167,9 @@ fn one_message_wakes_one_receiver_and_a_wake_up_is_never_lost() {
     queue.forget(Part::Main, waiting[0].0);
     assert_eq!(woken(), [1, 1, 0]);
     let mut none = Vec::new();
-    queue.receive(Part::Main, ReceiveMode::PeekLock, 0, waiting[1].0, Waker::noop(), &mut none);
+    queue
+        .receive(Part::Main, ReceiveMode::PeekLock, 0, waiting[1].0, Waker::noop(), &mut none)
+        .unwrap();
     assert_eq!(woken(), [1, 1, 1]);
 }
 
@@ -179,7 +181,10 @@ fn an_expired_lock_wakes_a_waiting_receiver() {
     let woken = Arc::new(Woken::default());
     let waker = Waker::from(Arc::clone(&woken));
     let consumer = bench.broker.new_consumer();
-    bench.queue().receive(Part::Main, ReceiveMode::PeekLock, 1, consumer, &waker, &mut Vec::new());
+    bench
+        .queue()
+        .receive(Part::Main, ReceiveMode::PeekLock, 1, consumer, &waker, &mut Vec::new())
+        .unwrap();
     bench.clock.advance(LOCK);
     assert_eq!(woken.0.load(Ordering::Relaxed), 1);
 }
@@ -256,7 +261,7 @@ fn receive_and_delete_takes_no_lock() {
     let mut deliveries = Vec::new();
     let consumer = bench.broker.new_consumer();
     let mode = ReceiveMode::ReceiveAndDelete;
-    bench.queue().receive(Part::Main, mode, 5, consumer, Waker::noop(), &mut deliveries);
+    bench.queue().receive(Part::Main, mode, 5, consumer, Waker::noop(), &mut deliveries).unwrap();
     assert_eq!(ids(&deliveries), ["a"]);
     assert_eq!(deliveries[0].locked_until, None);
     assert_eq!(bench.counts(), (0, 0, 0));

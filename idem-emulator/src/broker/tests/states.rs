@@ -22,8 +22,8 @@ impl Bench {
         self.queue().send(vec![scheduled(self, id, after)]).unwrap()[0]
     }
 
-    fn deferred(&self, mode: ReceiveMode, number: i64) -> Result<Vec<Delivery>, MessageNotFound> {
-        self.queue().receive_deferred(Part::Main, mode, &[number].into())
+    fn deferred(&self, mode: ReceiveMode, number: i64) -> Result<Vec<Delivery>, DeferredError> {
+        self.queue().receive_deferred(Part::Main, None, mode, &[number].into())
     }
 }
 
@@ -61,7 +61,10 @@ fn activation_wakes_a_waiting_receiver() {
     let woken = Arc::new(Woken::default());
     let waker = Waker::from(Arc::clone(&woken));
     let consumer = bench.broker.new_consumer();
-    bench.queue().receive(Part::Main, ReceiveMode::PeekLock, 1, consumer, &waker, &mut Vec::new());
+    bench
+        .queue()
+        .receive(Part::Main, ReceiveMode::PeekLock, 1, consumer, &waker, &mut Vec::new())
+        .unwrap();
     assert_eq!(woken.0.load(Ordering::Relaxed), 0);
     bench.clock.advance(HOUR);
     assert_eq!(woken.0.load(Ordering::Relaxed), 1);
@@ -110,14 +113,14 @@ fn a_deferred_message_comes_only_by_its_number() {
     assert_eq!((bench.counts(), deferred_and_scheduled(&bench)), ((0, 0, 0), (1, 0)));
     assert!(bench.take(Part::Main, 5).is_empty());
     assert_eq!(bench.settle(&first, Settlement::Complete), Err(SettleError::LockLost));
-    assert_eq!(bench.queue().peek(Part::Main, 1, 1)[0].0.state, MessageState::Deferred);
+    assert_eq!(bench.queue().peek(Part::Main, None, 1, 1)[0].0.state, MessageState::Deferred);
 
     let again = bench.deferred(ReceiveMode::PeekLock, 1).unwrap().remove(0);
     assert_ne!(again.token, first.token);
     assert_eq!((again.message.delivery_count, again.message.sequence_number), (0, 1));
     assert_eq!((bench.counts(), deferred_and_scheduled(&bench)), ((0, 1, 0), (0, 0)));
     let held = bench.deferred(ReceiveMode::PeekLock, 1);
-    assert_eq!(held.unwrap_err(), MessageNotFound(1), "it is held");
+    assert_eq!(held.unwrap_err(), MessageNotFound(1).into(), "it is held");
     bench.settle(&again, Settlement::Complete).unwrap();
     assert_eq!((bench.counts(), deferred_and_scheduled(&bench)), ((0, 0, 0), (0, 0)));
 }
@@ -150,12 +153,12 @@ fn one_missing_number_fails_them_all() {
     for missing in [3, 99] {
         let numbers = [1, 2, missing].into();
         let mode = ReceiveMode::ReceiveAndDelete;
-        let refused = bench.queue().receive_deferred(Part::Main, mode, &numbers);
-        assert_eq!(refused.unwrap_err(), MessageNotFound(missing));
+        let refused = bench.queue().receive_deferred(Part::Main, None, mode, &numbers);
+        assert_eq!(refused.unwrap_err(), MessageNotFound(missing).into());
     }
     assert_eq!(deferred_and_scheduled(&bench), (2, 0));
     let mode = ReceiveMode::ReceiveAndDelete;
-    let taken = bench.queue().receive_deferred(Part::Main, mode, &[2, 1].into()).unwrap();
+    let taken = bench.queue().receive_deferred(Part::Main, None, mode, &[2, 1].into()).unwrap();
     assert_eq!(ids(&taken), ["a", "b"]);
     assert_eq!((bench.counts(), deferred_and_scheduled(&bench)), ((1, 0, 0), (0, 0)));
 }
@@ -170,7 +173,8 @@ fn a_dead_letter_can_be_deferred() {
     queue.settle(Part::DeadLetter, held.token, defer()).unwrap();
     assert!(bench.take(Part::DeadLetter, 1).is_empty());
     let mode = ReceiveMode::PeekLock;
-    let again = queue.receive_deferred(Part::DeadLetter, mode, &[1].into()).unwrap().remove(0);
+    let again =
+        queue.receive_deferred(Part::DeadLetter, None, mode, &[1].into()).unwrap().remove(0);
     queue.settle(Part::DeadLetter, again.token, Settlement::Complete).unwrap();
     assert_eq!(bench.counts(), (0, 0, 0));
 }

@@ -69,7 +69,10 @@ fn deferred_messages_do_not_expire() {
     bench.settle(&bench.one(), Settlement::Defer { properties: Vec::new() }).unwrap();
     bench.clock.advance(2 * MINUTE);
     let mode = ReceiveMode::PeekLock;
-    assert_eq!(bench.queue().receive_deferred(Part::Main, mode, &[1].into()).unwrap().len(), 1);
+    assert_eq!(
+        bench.queue().receive_deferred(Part::Main, None, mode, &[1].into()).unwrap().len(),
+        1
+    );
 }
 
 #[test]
@@ -80,7 +83,7 @@ fn a_scheduled_message_lives_from_when_it_is_enqueued() {
     bench.queue().send(vec![later]).unwrap();
     bench.clock.advance(10 * MINUTE);
     assert_eq!(bench.counts(), (1, 0, 0));
-    let message = bench.queue().peek(Part::Main, 0, 1).remove(0).0;
+    let message = bench.queue().peek(Part::Main, None, 0, 1).remove(0).0;
     assert_eq!(message.expires_at, Some(due.plus(MINUTE)));
     bench.clock.advance(MINUTE);
     assert_eq!((bench.counts(), bench.totals().expired), ((0, 0, 0), 1));
