@@ -17,7 +17,8 @@ pub struct Event {
     pub sequence: u64,
     /// When it happened, by the emulator's clock, in whole milliseconds.
     pub time: SystemTime,
-    /// The queue, or `queue/$DeadLetterQueue`; absent for events of a connection.
+    /// The queue, the topic or `topic/Subscriptions/subscription`, with `/$DeadLetterQueue` after it
+    /// for its dead letters; absent for events of a connection.
     pub entity: Option<Arc<str>>,
     /// The id of the message, if the event is about one and its sender gave it an id.
     pub message_id: Option<Arc<str>>,
@@ -41,6 +42,11 @@ pub enum EventKind {
     ScheduleCancelled,
     /// A message was accepted from its sender and dropped: its id was seen within the window.
     DuplicateDropped,
+    /// A message left the entity for another.
+    Forwarded {
+        /// The other entity.
+        to: Arc<str>,
+    },
     /// A message was refused to its sender.
     SendRejected {
         /// The AMQP error condition that the sender got.
@@ -121,6 +127,7 @@ pub struct EventTotals {
     pub scheduled: u64,
     pub schedule_cancelled: u64,
     pub duplicate_dropped: u64,
+    pub forwarded: u64,
     pub send_rejected: u64,
     pub delivered: u64,
     pub completed: u64,
@@ -148,6 +155,7 @@ impl EventTotals {
             EventKind::Scheduled => &mut self.scheduled,
             EventKind::ScheduleCancelled => &mut self.schedule_cancelled,
             EventKind::DuplicateDropped => &mut self.duplicate_dropped,
+            EventKind::Forwarded { .. } => &mut self.forwarded,
             EventKind::SendRejected { .. } => &mut self.send_rejected,
             EventKind::Delivered { .. } => &mut self.delivered,
             EventKind::Completed => &mut self.completed,

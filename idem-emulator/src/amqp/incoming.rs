@@ -8,7 +8,7 @@ use bytes::BytesMut;
 use super::Limits;
 use super::error::{AmqpError, Violation};
 use super::performative::{BATCH_FORMAT, Outcome, Transfer};
-use crate::broker::{Node, Part, Queue, Submission};
+use crate::broker::{Kind, Node, Part, Queue, Submission};
 use crate::codec::DecodeError;
 use crate::codec::message::{Sections, submission};
 use crate::management::RequestNode;
@@ -168,7 +168,7 @@ impl Arrived<'_> {
     }
 
     fn submissions(&self, queue: &Queue, limits: Limits) -> Result<Vec<Submission>, AmqpError> {
-        let assigns_ids = queue.options().assigns_message_ids();
+        let assigns_ids = queue.assigns_message_ids();
         let sections = self.sections()?;
         if self.format != BATCH_FORMAT {
             return Ok(vec![submission(&sections, assigns_ids)]);
@@ -193,12 +193,13 @@ fn too_large() -> AmqpError {
 impl Destination {
     /// What a sender that names this node may send to, if anything.
     pub(super) fn of(node: &Node) -> Result<Self, AmqpError> {
-        match node.part {
-            Part::Main => Ok(Self::Queue(Arc::clone(&node.queue))),
-            Part::DeadLetter => Err(AmqpError::new(
-                "amqp:not-allowed",
-                "messages cannot be sent to a dead-letter queue",
-            )),
+        let refuse = |text: &'static str| Err(AmqpError::new("amqp:not-allowed", text));
+        match (node.part, node.queue.kind()) {
+            (Part::DeadLetter, _) => refuse("messages cannot be sent to a dead-letter queue"),
+            (Part::Main, Kind::Subscription) => {
+                refuse("messages cannot be sent to a subscription; send to its topic")
+            }
+            (Part::Main, Kind::Queue | Kind::Topic) => Ok(Self::Queue(Arc::clone(&node.queue))),
         }
     }
 }

@@ -20,7 +20,9 @@ use super::performative::{
 };
 use super::settlement::{self, Answers};
 use super::wake::LinkKey;
-use crate::broker::{Node, ReceiveMode, SessionGrant, SessionWish, Settled, Settlement};
+use crate::broker::{
+    Kind, Node, Part, ReceiveMode, SessionGrant, SessionWish, Settled, Settlement,
+};
 use crate::management::{Answer, RequestNode};
 
 /// How many transfer frames each side may send ahead.
@@ -215,6 +217,7 @@ impl Session {
                 attach.initial_delivery_count,
             ))),
             (Role::Receiver, Place::Messages(node)) => {
+                check_source(&node)?;
                 check_session_use(&node, attach.session_wish().is_some())?;
                 let mode = if attach.wants_settled() {
                     ReceiveMode::ReceiveAndDelete
@@ -625,6 +628,18 @@ impl Session {
         let state = self.link_flow_state(handle, true);
         self.flow_state(state).write(&mut shared.out, self.channel, WINDOW);
     }
+}
+
+/// Only where messages stay can they be received.
+fn check_source(node: &Node) -> Result<(), AmqpError> {
+    let text = match node.queue.kind() {
+        Kind::Topic => "messages cannot be received from a topic; receive from a subscription",
+        Kind::Queue | Kind::Subscription => {
+            "the entity forwards its messages; receive from where they go"
+        }
+    };
+    let keeps = node.part == Part::DeadLetter || node.queue.keeps_messages();
+    if keeps { Ok(()) } else { Err(AmqpError::new("amqp:not-allowed", text)) }
 }
 
 /// Queues with sessions are received from through sessions, and others are not.

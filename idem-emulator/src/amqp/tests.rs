@@ -21,7 +21,7 @@ use super::connection::Connection;
 use super::frame::{Frame, FrameKind, ProtocolHeader};
 use super::performative::BATCH_FORMAT;
 use super::*;
-use crate::broker::Submission;
+use crate::broker::{Submission, Topology};
 use crate::clock::Clock;
 use crate::events::Events;
 use crate::options::QueueOptions;
@@ -41,8 +41,9 @@ impl Peer {
         let clock = Clock::manual();
         let queues =
             vec![QueueOptions::new("orders"), QueueOptions::new("sessions").requires_session(true)];
+        let topology = Topology { queues, ..Topology::default() };
         let events = Events::new(clock.clone(), 1000);
-        let broker = Arc::new(Broker::new(queues, clock.clone(), events));
+        let broker = Arc::new(Broker::new(topology, clock.clone(), events).unwrap());
         let service = Service::new(Arc::clone(&broker), 256 * 1024);
         let mut peer = Self { broker, clock, connection: Connection::new(service) };
         let mut header = BytesMut::from(&ProtocolHeader::Amqp.bytes()[..]);

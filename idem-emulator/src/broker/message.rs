@@ -24,7 +24,7 @@ pub(crate) struct Submission {
     pub(crate) time_to_live: Option<Duration>,
     /// When the message is to be enqueued; now if this is absent or past.
     pub(crate) scheduled_for: Option<Timestamp>,
-    /// The encoded message. The broker never looks inside.
+    /// The encoded message. Only rules look inside.
     pub(crate) content: Bytes,
 }
 
@@ -45,6 +45,10 @@ pub(crate) struct Message {
     pub(crate) delivery_count: u32,
     /// What receivers added since; absent for most messages.
     pub(crate) amendments: Option<Arc<Amendments>>,
+    /// The number in the first entity, of a message that was forwarded.
+    pub(crate) original_number: Option<i64>,
+    /// How often it was forwarded.
+    pub(crate) forwards: u8,
 }
 
 /// Whether receivers can have a message.

@@ -11,6 +11,7 @@ mod sessions;
 mod store;
 #[cfg(test)]
 mod tests;
+mod topology;
 mod waiters;
 
 use std::collections::HashMap;
@@ -25,21 +26,31 @@ pub(crate) use message::{Amendments, MessageState};
 pub(crate) use message::{DeadLetter, Message, Property, Submission};
 pub use queue::Counts;
 pub(crate) use queue::{
-    DeferredError, Delivery, MessageNotFound, Part, Queue, ReceiveMode, SendError, SessionError,
-    SessionGrant, SessionWish, SettleError, Settled, Settlement,
+    DeferredError, Delivery, Kind, MessageNotFound, Part, Queue, ReceiveMode, SendError,
+    SessionError, SessionGrant, SessionWish, SettleError, Settled, Settlement,
 };
+pub(crate) use topology::Topology;
 pub(crate) use waiters::ConsumerId;
 
 use crate::clock::{Clock, OnAdvance, Timestamp};
+use crate::error::StartError;
 use crate::events::Events;
 use crate::faults::Faults;
-use crate::options::QueueOptions;
 
 /// The dead-letter reason of a message whose deliveries failed too often.
 const MAX_DELIVERY_COUNT_EXCEEDED: &str = "MaxDeliveryCountExceeded";
 
 /// The dead-letter reason of a message that was not received in time.
 const TTL_EXPIRED: &str = "TTLExpiredException";
+
+/// The dead-letter reason of a message that was forwarded too often.
+const TOO_MANY_FORWARDS: &str = "MaxTransferHopCountExceeded";
+
+/// The dead-letter reason of a message that came to an entity with sessions and has none.
+const SESSION_ID_IS_NULL: &str = "Session ID is null";
+
+/// How often a message may be forwarded.
+const FORWARDS_MAX: u8 = 4;
 
 /// What all queues of a broker share.
 #[derive(Debug)]
@@ -67,13 +78,18 @@ impl Node {
 #[derive(Debug)]
 pub(crate) struct Broker {
     pub(crate) context: Arc<Context>,
-    /// By lower-case name: names of entities do not depend on case.
+    /// By lower-case path: names of entities do not depend on case.
     queues: HashMap<String, Arc<Queue>>,
     next_consumer: AtomicU64,
 }
 
 impl Broker {
-    pub(crate) fn new(queues: Vec<QueueOptions>, clock: Clock, events: Events) -> Self {
+    /// Checks the options, and makes what they describe.
+    pub(crate) fn new(
+        topology: Topology,
+        clock: Clock,
+        events: Events,
+    ) -> Result<Self, StartError> {
         let context = Arc::new(Context {
             clock,
             events,
@@ -81,23 +97,21 @@ impl Broker {
             alarm: Alarm::default(),
             tokens: Tokens::new(),
         });
-        let queues = queues
-            .into_iter()
-            .map(|options| {
-                (options.name().to_lowercase(), Arc::new(Queue::new(options, Arc::clone(&context))))
-            })
-            .collect();
-        Self { context, queues, next_consumer: AtomicU64::new(1) }
+        let queues = topology.build(&context)?;
+        Ok(Self { context, queues, next_consumer: AtomicU64::new(1) })
     }
 
-    /// Finds `queue` or `queue/$DeadLetterQueue`.
+    /// Finds `queue`, `topic` or `topic/Subscriptions/subscription`, or one of these with
+    /// `/$DeadLetterQueue`.
     pub(crate) fn node(&self, path: &str) -> Option<Node> {
         let path = path.to_lowercase();
         let (name, part) = match path.strip_suffix("/$deadletterqueue") {
             Some(name) => (name, Part::DeadLetter),
             None => (path.as_str(), Part::Main),
         };
-        Some(Node { queue: Arc::clone(self.queues.get(name)?), part })
+        let queue = self.queues.get(name)?;
+        let has_part = part == Part::Main || queue.kind() != Kind::Topic;
+        has_part.then(|| Node { queue: Arc::clone(queue), part })
     }
 
     pub(crate) fn new_consumer(&self) -> ConsumerId {
@@ -108,8 +122,7 @@ impl Broker {
     pub(crate) fn sweep(&self) -> Option<Timestamp> {
         // What becomes due earlier while this looks around arms the alarm again.
         self.context.alarm.disarm();
-        let now = self.context.clock.now();
-        let next = self.queues.values().filter_map(|queue| queue.sweep(now)).min();
+        let next = self.queues.values().filter_map(|queue| queue.sweep()).min();
         if let Some(deadline) = next {
             self.context.alarm.expect(deadline);
         }

@@ -41,6 +41,11 @@ pub(crate) fn long(out: &mut BytesMut, value: i64) {
     out.put_i64(value);
 }
 
+pub(crate) fn double(out: &mut BytesMut, value: f64) {
+    out.put_u8(0x82);
+    out.put_f64(value);
+}
+
 pub(crate) fn timestamp(out: &mut BytesMut, milliseconds: i64) {
     out.put_u8(0x83);
     out.put_i64(milliseconds);
@@ -179,6 +184,7 @@ mod tests {
         assert_eq!(decoded(|out| ulong(out, 4)), Value::Ulong(4));
         assert_eq!(decoded(|out| int(out, -4)), Value::Int(-4));
         assert_eq!(decoded(|out| long(out, -4)), Value::Long(-4));
+        assert_eq!(decoded(|out| double(out, -2.5)), Value::from(-2.5f64));
         assert_eq!(decoded(|out| uuid(out, id)), Value::Uuid((*id.as_bytes()).into()));
         assert_eq!(decoded(|out| string(out, &"x".repeat(300))), Value::String("x".repeat(300)));
         assert_eq!(decoded(|out| symbol(out, "s")), Value::Symbol("s".into()));

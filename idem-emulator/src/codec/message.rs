@@ -3,6 +3,8 @@
 //! The broker stores one run of bytes per message: a short layout, then the sender's annotations,
 //! properties, application properties and body as they were encoded. Only this module reads it.
 
+mod view;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +15,8 @@ use super::raw::Raw;
 use super::{DecodeError, encode};
 use crate::broker::{DeadLetter, Message, Property, Submission};
 use crate::clock::Timestamp;
+
+pub(crate) use view::{View, property_value, rewritten, write_property_value};
 
 const HEADER: u64 = 0x70;
 const DELIVERY_ANNOTATIONS: u64 = 0x71;
@@ -214,10 +218,6 @@ impl<'a> Layout<'a> {
         let priority =
             sections.header_field(1).and_then(|value| u8::try_from(value.as_u32()?).ok());
         let ttl = sections.time_to_live_milliseconds();
-        let flags = u8::from(durable) * DURABLE
-            + u8::from(priority.is_some()) * HAS_PRIORITY
-            + u8::from(ttl.is_some()) * HAS_TTL;
-
         let (annotation_pairs, annotations) = own_annotations(sections);
         let properties = match (assigned_id, sections.properties) {
             (Some(id), properties) => properties_with_id(properties, id),
@@ -228,28 +228,59 @@ impl<'a> Layout<'a> {
             .application_properties
             .map_or((0, BytesMut::new()), |map| copy_pairs(&map, |_| true));
 
+        let layout = Layout {
+            durable,
+            priority,
+            ttl_milliseconds: ttl,
+            annotation_pairs,
+            annotations: &annotations,
+            properties: &properties,
+            application_pairs,
+            application: &application,
+            body: sections.body,
+        };
+        layout.to_bytes()
+    }
+
+    fn to_bytes(&self) -> Bytes {
+        let flags = u8::from(self.durable) * DURABLE
+            + u8::from(self.priority.is_some()) * HAS_PRIORITY
+            + u8::from(self.ttl_milliseconds.is_some()) * HAS_TTL;
         let total = LAYOUT_BYTES
-            + annotations.len()
-            + properties.len()
-            + application.len()
-            + sections.body.len();
+            + self.annotations.len()
+            + self.properties.len()
+            + self.application.len()
+            + self.body.len();
         let mut out = BytesMut::with_capacity(total);
         out.put_u8(flags);
-        out.put_u8(priority.unwrap_or(0));
-        out.put_u32(ttl.unwrap_or(0));
-        out.put_u32(annotation_pairs);
-        out.put_u32(encode::length(annotations.len()));
-        out.put_u32(encode::length(properties.len()));
-        out.put_u32(application_pairs);
-        out.put_u32(encode::length(application.len()));
-        out.put_slice(&annotations);
-        out.put_slice(&properties);
-        out.put_slice(&application);
-        out.put_slice(sections.body);
+        out.put_u8(self.priority.unwrap_or(0));
+        out.put_u32(self.ttl_milliseconds.unwrap_or(0));
+        out.put_u32(self.annotation_pairs);
+        out.put_u32(encode::length(self.annotations.len()));
+        out.put_u32(encode::length(self.properties.len()));
+        out.put_u32(self.application_pairs);
+        out.put_u32(encode::length(self.application.len()));
+        out.put_slice(self.annotations);
+        out.put_slice(self.properties);
+        out.put_slice(self.application);
+        out.put_slice(self.body);
         out.freeze()
     }
 
-    /// Reads what [`write`](Self::write) wrote.
+    /// The application properties as a map.
+    fn application_map(&self) -> BytesMut {
+        let mut map = BytesMut::new();
+        encode::map(&mut map, self.application_pairs, |out| out.put_slice(self.application));
+        map
+    }
+
+    /// The fields of the properties.
+    fn property_fields(&self) -> Vec<Raw<'a>> {
+        let section = Raw::split(self.properties).ok().map(|(section, _)| section.undescribed());
+        section.map(|list| list.items().collect()).unwrap_or_default()
+    }
+
+    /// Reads what [`to_bytes`](Self::to_bytes) wrote.
     fn read(mut content: &'a [u8]) -> Option<Self> {
         let flags = content.try_get_u8().ok()?;
         let priority = content.try_get_u8().ok()?;
@@ -336,8 +367,7 @@ pub(crate) fn render(out: &mut BytesMut, message: &Message, lock: Option<(Uuid, 
 
 /// The properties with `absolute-expiry-time` set.
 fn render_properties_with_expiry(out: &mut BytesMut, layout: &Layout<'_>, expires_at: Timestamp) {
-    let sent = Raw::split(layout.properties).ok().map(|(section, _)| section.undescribed());
-    let fields: Vec<_> = sent.map(|list| list.items().collect()).unwrap_or_default();
+    let fields = layout.property_fields();
     let count = fields.len().max(EXPIRY_FIELD + 1);
     encode::descriptor(out, PROPERTIES);
     encode::list(out, encode::length(count), |out| {
@@ -380,7 +410,7 @@ fn render_annotations(
         encode::symbol(out, "x-opt-sequence-number");
         encode::long(out, message.sequence_number);
         encode::symbol(out, "x-opt-enqueue-sequence-number");
-        encode::long(out, message.sequence_number);
+        encode::long(out, message.original_number.unwrap_or(message.sequence_number));
         encode::symbol(out, "x-opt-enqueued-time");
         encode::timestamp(out, message.enqueued_at.milliseconds());
         encode::symbol(out, "x-opt-message-state");
@@ -423,8 +453,7 @@ fn render_application_properties(out: &mut BytesMut, layout: &Layout<'_>, messag
 
 /// The sender's application properties, without those that have been replaced.
 fn original_pairs(layout: &Layout<'_>, replaced: &[(&str, Bytes)]) -> (u32, BytesMut) {
-    let mut map = BytesMut::new();
-    encode::map(&mut map, layout.application_pairs, |out| out.put_slice(layout.application));
+    let map = layout.application_map();
     Raw::split(&map).map_or((0, BytesMut::new()), |(map, _)| {
         copy_pairs(&map, |key| {
             key.as_text().is_none_or(|key| replaced.iter().all(|(name, _)| *name != key))
@@ -515,6 +544,8 @@ mod tests {
             expires_at: None,
             delivery_count: 0,
             amendments: None,
+            original_number: None,
+            forwards: 0,
         }
     }
 

@@ -1,9 +1,10 @@
 //! `entity/$management`: operations beside the message links.
 
-use super::{Reply, locks, messages, operation, sessions};
+use super::{Reply, locks, messages, operation, rules, sessions};
 use crate::broker::{DeferredError, MessageNotFound, Node, SendError, SessionError, SettleError};
 use crate::codec::message::Sections;
 use crate::codec::{DecodeError, Raw};
+use crate::rules::RuleError;
 
 /// What became of a request.
 #[derive(Debug)]
@@ -34,6 +35,9 @@ fn perform(node: &Node, request: &Sections<'_>) -> Result<Verdict, Problem> {
         "renew-session-lock" => sessions::renew(node, &body)?,
         "get-session-state" => sessions::state(node, &body)?,
         "set-session-state" => sessions::set_state(node, &body)?,
+        "add-rule" => rules::add(node, &body)?,
+        "remove-rule" => rules::remove(node, &body)?,
+        "enumerate-rules" => rules::list(node, &body)?,
         "get-message-sessions" => sessions::list(node, &body)?,
         _ => Reply::error(
             501,
@@ -42,6 +46,11 @@ fn perform(node: &Node, request: &Sections<'_>) -> Result<Verdict, Problem> {
         ),
     };
     Ok(Verdict::Reply(reply))
+}
+
+/// The string under `name`.
+pub(super) fn text<'a>(map: &Raw<'a>, name: &str) -> Option<&'a str> {
+    map.get(name)?.as_text()
 }
 
 /// The values under `name`, at least one and at most `max`, or `problem`.
@@ -72,6 +81,8 @@ pub(super) enum Problem {
     Settle(#[from] SettleError),
     #[error(transparent)]
     Session(#[from] SessionError),
+    #[error("{0}.")]
+    Rule(#[from] RuleError),
     #[error(transparent)]
     NotFound(#[from] MessageNotFound),
 }
@@ -93,6 +104,7 @@ impl Problem {
             Self::Send(error) => (send_status(error), error.condition()),
             Self::Settle(error) => (settle_status(*error), error.condition()),
             Self::Session(error) => (session_status(error), error.condition()),
+            Self::Rule(error) => rule_status(error),
             Self::NotFound(_) => (404, "com.microsoft:message-not-found"),
         };
         Reply::error(status, condition, self.to_string())
@@ -112,6 +124,14 @@ fn settle_status(error: SettleError) -> i32 {
         SettleError::AlreadyDeadLettered
         | SettleError::LockedBySession
         | SettleError::PropertiesTooLarge => 400,
+    }
+}
+
+fn rule_status(error: &RuleError) -> (i32, &'static str) {
+    match error {
+        RuleError::Exists(_) => (409, "com.microsoft:entity-already-exists"),
+        RuleError::TooMany => (403, "amqp:resource-limit-exceeded"),
+        RuleError::Name(_) | RuleError::Sql { .. } => (400, "com.microsoft:argument-error"),
     }
 }
 

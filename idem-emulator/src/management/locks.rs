@@ -5,7 +5,7 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use super::Reply;
-use super::entity::{Problem, Verdict, values};
+use super::entity::{Problem, Verdict, text, values};
 use crate::broker::{Node, Settled, Settlement};
 use crate::codec::message::properties;
 use crate::codec::{Raw, encode};
@@ -44,17 +44,16 @@ pub(super) fn update_disposition(node: &Node, body: &Raw<'_>) -> Result<Verdict,
 }
 
 fn settlement(body: &Raw<'_>) -> Result<Settlement, Problem> {
-    let text = |name: &str| body.get(name).and_then(|value| value.as_text());
     let properties =
         body.get("properties-to-modify").map(|map| properties(&map)).unwrap_or_default();
-    match text("disposition-status") {
+    match text(body, "disposition-status") {
         Some("completed") => Ok(Settlement::Complete),
         Some("abandoned") => Ok(Settlement::Abandon { properties }),
         // The first spelling is the one that clients send.
         Some("defered" | "deferred") => Ok(Settlement::Defer { properties }),
         Some("suspended") => Ok(Settlement::DeadLetter {
-            reason: text("deadletter-reason").map(Arc::from),
-            description: text("deadletter-description").map(Arc::from),
+            reason: text(body, "deadletter-reason").map(Arc::from),
+            description: text(body, "deadletter-description").map(Arc::from),
             properties,
         }),
         Some(_) | None => Err(Problem::Argument(

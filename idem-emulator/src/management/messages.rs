@@ -3,8 +3,8 @@
 use bytes::BytesMut;
 
 use super::Reply;
-use super::entity::{Problem, values};
-use crate::broker::{Node, Part, ReceiveMode};
+use super::entity::{Problem, text, values};
+use crate::broker::{Kind, Node, Part, ReceiveMode};
 use crate::codec::message::{Sections, render, submission};
 use crate::codec::{Raw, encode};
 
@@ -18,7 +18,7 @@ const PEEK_BYTES_MAX: usize = 256 * 1024;
 const SCHEDULED_MAX: usize = 5000;
 
 pub(super) fn peek(node: &Node, body: &Raw<'_>) -> Result<Reply, Problem> {
-    let session_id = body.get("session-id").and_then(|id| id.as_text());
+    let session_id = text(body, "session-id");
     let session_id = session_id.filter(|_| node.queue.requires_sessions(node.part));
     if session_id.is_none() && node.queue.requires_sessions(node.part) {
         return Err(Problem::NotAllowed("The queue requires sessions: name one in `session-id`."));
@@ -48,10 +48,10 @@ pub(super) fn peek(node: &Node, body: &Raw<'_>) -> Result<Reply, Problem> {
 
 /// Answers with the sequence numbers, by which the messages can be taken back.
 pub(super) fn schedule(node: &Node, body: &Raw<'_>) -> Result<Reply, Problem> {
-    if node.part != Part::Main {
-        return Err(Problem::NotAllowed("Messages cannot be sent to a dead-letter queue."));
+    if node.part != Part::Main || node.queue.kind() == Kind::Subscription {
+        return Err(Problem::NotAllowed("Messages can be sent only to queues and topics."));
     }
-    let assigns_ids = node.queue.options().assigns_message_ids();
+    let assigns_ids = node.queue.assigns_message_ids();
     let problem = "`messages` must be a list of 1 to 5000 maps with a binary `message`.";
     let encoded = values(body, "messages", SCHEDULED_MAX, problem, |entry| {
         entry.get("message")?.as_binary().map(<[u8]>::to_vec)
@@ -84,7 +84,7 @@ pub(super) fn receive_by_number(node: &Node, body: &Raw<'_>) -> Result<Reply, Pr
         .and_then(|mode| mode.as_u32())
         .is_some_and(|mode| mode == 0);
     let mode = if settles_first { ReceiveMode::ReceiveAndDelete } else { ReceiveMode::PeekLock };
-    let session_id = body.get("session-id").and_then(|id| id.as_text());
+    let session_id = text(body, "session-id");
     let numbers = numbers.into_iter().collect();
     let deliveries = node.queue.receive_deferred(node.part, session_id, mode, &numbers)?;
     Ok(message_list(&deliveries, 2, |out, delivery| {

@@ -4,6 +4,7 @@ mod cbs;
 mod entity;
 mod locks;
 mod messages;
+mod rules;
 mod sessions;
 
 use bytes::{BufMut, Bytes, BytesMut};

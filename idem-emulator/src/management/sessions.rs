@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::Reply;
-use super::entity::Problem;
+use super::entity::{Problem, text};
 use crate::broker::Node;
 use crate::clock::Timestamp;
 use crate::codec::{Raw, encode};
@@ -81,7 +81,7 @@ pub(super) fn list(node: &Node, body: &Raw<'_>) -> Result<Reply, Problem> {
 
 fn session_id<'a>(node: &Node, body: &Raw<'a>) -> Result<&'a str, Problem> {
     require_sessions(node)?;
-    let id = body.get("session-id").and_then(|id| id.as_text());
+    let id = text(body, "session-id");
     id.ok_or(Problem::Argument("`session-id` must be a string."))
 }
 

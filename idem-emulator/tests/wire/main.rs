@@ -11,3 +11,4 @@ mod queues;
 mod sessions;
 mod speed;
 mod states;
+mod topics;

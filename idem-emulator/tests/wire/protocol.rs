@@ -230,7 +230,7 @@ async fn wrong_options_are_named() {
         .queue(QueueOptions::new("A"))
         .start()
         .await;
-    assert!(matches!(twice.unwrap_err(), StartError::DuplicateQueue { queue } if queue == "A"));
+    assert!(matches!(twice.unwrap_err(), StartError::DuplicateEntity { entity } if entity == "A"));
     let wrong =
         Emulator::builder().queue(QueueOptions::new("a").max_delivery_count(0)).start().await;
     let error = wrong.unwrap_err().to_string();

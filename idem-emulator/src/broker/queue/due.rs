@@ -10,10 +10,9 @@ use crate::events::EventKind;
 
 impl Queue {
     /// Does what is due; returns when there will be more.
-    pub(crate) fn sweep(&self, now: Timestamp) -> Option<Timestamp> {
-        let mut state = self.lock();
-        self.catch_up(&mut state, now);
-        next_deadline(&state)
+    pub(crate) fn sweep(&self) -> Option<Timestamp> {
+        // Whoever sweeps is about to sleep until then: an alarm would only wake it at once.
+        self.unarmed_step(|state, _| next_deadline(state))
     }
 
     /// Does what is due by `now`, in the order of time. Every step takes what it does off the list.
@@ -35,7 +34,7 @@ impl Queue {
             return;
         };
         let message = self.removed(state, removed);
-        if self.options.dead_letters_expired() {
+        if self.settings.dead_letter_expired {
             let description = "The message was not received within its time to live.";
             self.dead_letter(state, message, Some(TTL_EXPIRED.into()), Some(description.into()));
         } else {

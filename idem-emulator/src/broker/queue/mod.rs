@@ -2,6 +2,7 @@
 
 mod due;
 mod receive;
+mod route;
 mod send;
 mod sessions;
 mod settle;
@@ -12,10 +13,14 @@ use super::Context;
 use super::duplicates::DuplicateWindow;
 use super::message::Message;
 use super::store::{Removed, Store, Tally};
+use crate::clock::Timestamp;
 use crate::events::EventKind;
 use crate::faults::{Decision, FaultKind, FaultPoint};
-use crate::options::QueueOptions;
+use crate::options::Settings;
+use crate::rules::Rules;
 pub(crate) use receive::{DeferredError, Delivery, ReceiveMode};
+pub(super) use route::Target;
+use route::{Outbound, Routes};
 pub(crate) use send::{MessageNotFound, SendError};
 pub(crate) use sessions::{SessionError, SessionGrant, SessionWish};
 pub(crate) use settle::{SettleError, Settled, Settlement};
@@ -45,11 +50,22 @@ pub struct Counts {
 
 #[derive(Debug)]
 pub(crate) struct Queue {
-    options: QueueOptions,
+    kind: Kind,
+    settings: Settings,
     name: Arc<str>,
     dead_letter_name: Arc<str>,
     context: Arc<Context>,
+    routes: Routes,
     state: Mutex<State>,
+}
+
+/// What a queue is to clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Queue,
+    /// Where a topic takes messages in. It keeps only those that are scheduled.
+    Topic,
+    Subscription,
 }
 
 /// Guarded together, so that moving a message between the two nodes is one step.
@@ -61,6 +77,10 @@ struct State {
     duplicates: Option<DuplicateWindow>,
     /// The bytes charged for all messages and the states of sessions.
     charge: u64,
+    /// Of a subscription.
+    rules: Rules,
+    /// Messages that have left for other entities, and are handed over once nothing is locked.
+    outbound: Vec<Outbound>,
 }
 
 impl State {
@@ -79,28 +99,54 @@ impl State {
 }
 
 impl Queue {
-    pub(super) fn new(options: QueueOptions, context: Arc<Context>) -> Self {
-        let name: Arc<str> = Arc::from(options.name());
+    pub(super) fn new(
+        kind: Kind,
+        name: &str,
+        settings: Settings,
+        rules: Rules,
+        context: Arc<Context>,
+    ) -> Self {
         let main =
-            if options.requires_sessions() { Store::with_sessions() } else { Store::default() };
+            if settings.requires_session { Store::with_sessions() } else { Store::default() };
         let state = State {
             main,
             dead_letter: Store::default(),
             next_sequence_number: 1,
-            duplicates: options.duplicate_window().map(DuplicateWindow::new),
+            duplicates: settings.duplicate_detection.map(DuplicateWindow::new),
             charge: 0,
+            rules,
+            outbound: Vec::new(),
         };
-        let dead_letter_name = Arc::from(format!("{name}/$DeadLetterQueue"));
-        Self { options, name, dead_letter_name, context, state: Mutex::new(state) }
+        Self {
+            kind,
+            settings,
+            name: Arc::from(name),
+            dead_letter_name: Arc::from(format!("{name}/$DeadLetterQueue")),
+            context,
+            routes: Routes::default(),
+            state: Mutex::new(state),
+        }
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
     }
 
     /// Whether messages of this part are received through sessions.
     pub(crate) fn requires_sessions(&self, part: Part) -> bool {
-        part == Part::Main && self.options.requires_sessions()
+        part == Part::Main && self.settings.requires_session
     }
 
-    pub(crate) fn options(&self) -> &QueueOptions {
-        &self.options
+    pub(super) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    pub(super) fn path(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn assigns_message_ids(&self) -> bool {
+        self.settings.assign_message_ids
     }
 
     pub(crate) fn name(&self, part: Part) -> &Arc<str> {
@@ -180,6 +226,28 @@ impl Queue {
     fn record(&self, part: Part, message: &Message, kind: EventKind) {
         let number = Some(message.sequence_number);
         self.context.events.record_message(self.name(part), message.id.as_ref(), number, kind);
+    }
+
+    /// One step: first what is due by now, then `act`. What leaves for other entities is handed over
+    /// after the step, with nothing locked.
+    fn step<T>(&self, act: impl FnOnce(&mut State, Timestamp) -> T) -> T {
+        self.unarmed_step(|state, now| {
+            let result = act(state, now);
+            self.arm(state);
+            result
+        })
+    }
+
+    /// A step that does not tell the alarm what is due next.
+    fn unarmed_step<T>(&self, act: impl FnOnce(&mut State, Timestamp) -> T) -> T {
+        let now = self.context.clock.now();
+        let mut state = self.lock();
+        self.catch_up(&mut state, now);
+        let result = act(&mut state, now);
+        let outbound = std::mem::take(&mut state.outbound);
+        drop(state);
+        self.hand_over(outbound);
+        result
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

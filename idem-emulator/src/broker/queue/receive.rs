@@ -61,29 +61,27 @@ impl Queue {
         waker: &Waker,
         deliveries: &mut Vec<Delivery>,
     ) -> Result<(), SessionError> {
-        let now = self.context.clock.now();
-        let mut state = self.lock();
-        self.catch_up(&mut state, now);
-        self.check_held(&state, part, consumer)?;
-        let wanted = deliveries.len() + max;
-        while deliveries.len() < wanted {
-            let next = match mode {
-                ReceiveMode::PeekLock => self.deliver_locked(&mut state, part, consumer, now),
-                ReceiveMode::ReceiveAndDelete => self.deliver_deleted(&mut state, part, consumer),
-            };
-            let Some(delivery) = next else {
-                state.store(part).wait(consumer, waker);
-                break;
-            };
-            let cut = delivery.cut_connection;
-            deliveries.push(delivery);
-            if cut {
-                break;
+        self.step(|state, now| {
+            self.check_held(state, part, consumer)?;
+            let wanted = deliveries.len() + max;
+            while deliveries.len() < wanted {
+                let next = match mode {
+                    ReceiveMode::PeekLock => self.deliver_locked(state, part, consumer, now),
+                    ReceiveMode::ReceiveAndDelete => self.deliver_deleted(state, part, consumer),
+                };
+                let Some(delivery) = next else {
+                    state.store(part).wait(consumer, waker);
+                    break;
+                };
+                let cut = delivery.cut_connection;
+                deliveries.push(delivery);
+                if cut {
+                    break;
+                }
             }
-        }
-        state.store(part).pass_on();
-        self.arm(&state);
-        Ok(())
+            state.store(part).pass_on();
+            Ok(())
+        })
     }
 
     fn deliver_locked(
@@ -94,7 +92,7 @@ impl Queue {
         now: Timestamp,
     ) -> Option<Delivery> {
         let token = self.context.tokens.next();
-        let until = now.plus(self.options.lock_time());
+        let until = now.plus(self.settings.lock_duration);
         let locked = state.store(part).lock_next(consumer, token, until)?;
         let message = locked.message;
         self.record_delivery(part, &message);
@@ -148,27 +146,22 @@ impl Queue {
         mode: ReceiveMode,
         numbers: &BTreeSet<i64>,
     ) -> Result<Vec<Delivery>, DeferredError> {
-        let now = self.context.clock.now();
-        let mut state = self.lock();
-        self.catch_up(&mut state, now);
         let session_id = session_id.filter(|_| self.requires_sessions(part));
-        if self.requires_sessions(part) {
-            self.check_locked(&state, session_id)?;
-        }
         let is_deferred = |state| state == MessageState::Deferred;
-        for number in numbers {
-            state
-                .store(part)
-                .unlocked(*number, is_deferred)
-                .filter(|message| {
-                    session_id.is_none() || message.session_id.as_deref() == session_id
-                })
-                .ok_or(MessageNotFound(*number))?;
-        }
-        let deliver = |number| self.deliver_deferred(&mut state, part, mode, number, now);
-        let deliveries = numbers.iter().copied().filter_map(deliver).collect();
-        self.arm(&state);
-        Ok(deliveries)
+        let is_in_session = |message: &&Message| {
+            session_id.is_none() || message.session_id.as_deref() == session_id
+        };
+        self.step(|state, now| {
+            if self.requires_sessions(part) {
+                self.check_locked(state, session_id)?;
+            }
+            for number in numbers {
+                let message = state.store(part).unlocked(*number, is_deferred);
+                message.filter(is_in_session).ok_or(MessageNotFound(*number))?;
+            }
+            let deliver = |number| self.deliver_deferred(state, part, mode, number, now);
+            Ok(numbers.iter().copied().filter_map(deliver).collect())
+        })
     }
 
     fn deliver_deferred(
@@ -182,7 +175,7 @@ impl Queue {
         let token = self.context.tokens.next();
         let (message, locked_until) = match mode {
             ReceiveMode::PeekLock => {
-                let until = now.plus(self.options.lock_time());
+                let until = now.plus(self.settings.lock_duration);
                 let locked = state.store(part).lock(number, token, until)?;
                 (locked.message, Some(locked.until))
             }
@@ -208,12 +201,11 @@ impl Queue {
 
     /// The receiver is gone: a wake-up meant for it goes to another, and its session with it.
     pub(crate) fn forget(&self, part: Part, consumer: ConsumerId) {
-        let now = self.context.clock.now();
-        let mut state = self.lock();
-        state.store(part).stop_waiting(consumer);
-        self.release_session(&mut state, part, consumer);
-        // What comes back may have outlived its time meanwhile.
-        self.catch_up(&mut state, now);
-        self.arm(&state);
+        self.step(|state, now| {
+            state.store(part).stop_waiting(consumer);
+            self.release_session(state, part, consumer);
+            // What comes back may have outlived its time meanwhile.
+            self.catch_up(state, now);
+        });
     }
 }

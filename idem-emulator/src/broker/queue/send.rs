@@ -41,40 +41,35 @@ impl Queue {
     /// Stores all of the messages, or none; returns their sequence numbers. Those whose id is known
     /// are dropped instead, which the sender cannot tell.
     pub(crate) fn send(&self, submissions: Vec<Submission>) -> Result<Vec<i64>, SendError> {
-        if self.options.requires_sessions() {
+        if self.settings.requires_session {
             submissions.iter().try_for_each(|submission| self.check_session(submission))?;
         }
-        let now = self.context.clock.now();
-        let mut state = self.lock();
-        self.catch_up(&mut state, now);
-        if let Some(duplicates) = &mut state.duplicates {
-            duplicates.prune(now);
-        }
-        self.check_room(&state, &submissions)?;
-        let mut numbers = Vec::with_capacity(submissions.len());
-        for submission in submissions {
-            numbers.push(self.accept(&mut state, submission, now));
-        }
-        self.arm(&state);
-        Ok(numbers)
+        self.check_targets(&submissions)?;
+        self.step(|state, now| {
+            if let Some(duplicates) = &mut state.duplicates {
+                duplicates.prune(now);
+            }
+            self.check_room(state, &submissions)?;
+            let accept = |submission| self.accept(state, submission, now);
+            Ok(submissions.into_iter().map(accept).collect())
+        })
     }
 
     /// Takes scheduled messages back before they are enqueued, all or none. Their ids stay known.
     pub(crate) fn cancel(&self, numbers: &[i64]) -> Result<(), MessageNotFound> {
-        let now = self.context.clock.now();
-        let mut state = self.lock();
-        self.catch_up(&mut state, now);
         let is_scheduled = |state| matches!(state, MessageState::Scheduled { .. });
-        for number in numbers {
-            state.main.unlocked(*number, is_scheduled).ok_or(MessageNotFound(*number))?;
-        }
-        for number in numbers {
-            if let Some(removed) = state.main.remove(*number) {
-                let message = self.removed(&mut state, removed);
-                self.record(Part::Main, &message, EventKind::ScheduleCancelled);
+        self.step(|state, _| {
+            for number in numbers {
+                state.main.unlocked(*number, is_scheduled).ok_or(MessageNotFound(*number))?;
             }
-        }
-        Ok(())
+            for number in numbers {
+                if let Some(removed) = state.main.remove(*number) {
+                    let message = self.removed(state, removed);
+                    self.record(Part::Main, &message, EventKind::ScheduleCancelled);
+                }
+            }
+            Ok(())
+        })
     }
 
     /// A sender was told that its message cannot be stored.
@@ -99,43 +94,38 @@ impl Queue {
 
     fn check_room(&self, state: &State, submissions: &[Submission]) -> Result<(), SendError> {
         let known = state.duplicates.as_ref();
-        let is_new = |id: &str| known.is_some_and(|known| !known.knows(id));
-        let needed: u64 = submissions
-            .iter()
-            .map(|submission| {
-                let id = submission
-                    .id
-                    .as_deref()
-                    .filter(|id| is_new(id))
-                    .map_or(0, DuplicateWindow::charge_of);
-                bytes(submission.content.len()) + OVERHEAD_BYTES + id
-            })
-            .sum();
+        let id_charge = |submission: &Submission| match (known, &submission.id) {
+            (Some(known), Some(id)) if !known.knows(id) => DuplicateWindow::charge_of(id),
+            (Some(_) | None, _) => 0,
+        };
+        let content_charge = |submission: &Submission| {
+            // What goes on at once takes no room here.
+            let stays = self.keeps_messages() || submission.scheduled_for.is_some();
+            if stays { bytes(submission.content.len()) + OVERHEAD_BYTES } else { 0 }
+        };
+        let needed = submissions.iter().map(|it| content_charge(it) + id_charge(it)).sum();
         if self.has_room(state, needed) { Ok(()) } else { Err(self.full()) }
+    }
+
+    /// For messages that another entity would send on to this one.
+    pub(super) fn check_room_for(&self, submissions: &[Submission]) -> Result<(), SendError> {
+        self.check_room(&self.lock(), submissions)
     }
 
     pub(super) fn has_room(&self, state: &State, needed: u64) -> bool {
         let known = state.duplicates.as_ref();
         let used = state.charge + known.map_or(0, DuplicateWindow::charge);
-        used.saturating_add(needed) <= self.options.size_limit()
+        used.saturating_add(needed) <= self.settings.size_max
     }
 
     pub(super) fn full(&self) -> SendError {
-        SendError::Full { name: Arc::clone(&self.name), size_max: self.options.size_limit() }
+        SendError::Full { name: Arc::clone(&self.name), size_max: self.settings.size_max }
     }
 
     /// Returns the sequence number, which a duplicate uses up too.
     fn accept(&self, state: &mut State, submission: Submission, now: Timestamp) -> i64 {
         let sequence_number = state.take_sequence_number();
-        if let (Some(duplicates), Some(id)) = (&mut state.duplicates, &submission.id)
-            && !duplicates.remember(id, now)
-        {
-            self.context.events.record_message(
-                &self.name,
-                Some(id),
-                None,
-                EventKind::DuplicateDropped,
-            );
+        if self.is_duplicate(state, submission.id.as_ref(), now) {
             return sequence_number;
         }
         let message = Message {
@@ -149,12 +139,33 @@ impl Queue {
             expires_at: None,
             delivery_count: 0,
             amendments: None,
+            original_number: None,
+            forwards: 0,
         };
         match submission.scheduled_for.filter(|due| *due > now) {
             Some(due) => self.schedule(state, message, due),
             None => self.enqueue(state, message, now),
         }
         sequence_number
+    }
+
+    /// Remembers an id; `true` if it was known and the message is to be dropped.
+    pub(super) fn is_duplicate(
+        &self,
+        state: &mut State,
+        id: Option<&Arc<str>>,
+        now: Timestamp,
+    ) -> bool {
+        let (Some(duplicates), Some(id)) = (&mut state.duplicates, id) else {
+            return false;
+        };
+        duplicates.prune(now);
+        let duplicate = !duplicates.remember(id, now);
+        if duplicate {
+            let kind = EventKind::DuplicateDropped;
+            self.context.events.record_message(&self.name, Some(id), None, kind);
+        }
+        duplicate
     }
 
     fn schedule(&self, state: &mut State, mut message: Message, due: Timestamp) {
@@ -173,17 +184,16 @@ impl Queue {
         }
     }
 
-    fn enqueue(&self, state: &mut State, mut message: Message, now: Timestamp) {
+    pub(super) fn enqueue(&self, state: &mut State, mut message: Message, now: Timestamp) {
         message.state = MessageState::Active;
         message.enqueued_at = now;
         message.expires_at = self.expiry(&message, now);
-        state.charge += message.charge();
         self.record(Part::Main, &message, EventKind::Enqueued);
-        state.main.insert(message);
+        self.place(state, message);
     }
 
     fn expiry(&self, message: &Message, now: Timestamp) -> Option<Timestamp> {
-        let limits = [message.time_to_live, self.options.time_to_live()];
+        let limits = [message.time_to_live, self.settings.default_time_to_live];
         limits.into_iter().flatten().min().map(|time_to_live| now.plus(time_to_live))
     }
 }

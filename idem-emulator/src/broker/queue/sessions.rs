@@ -57,51 +57,47 @@ impl Queue {
         consumer: ConsumerId,
         waker: &Waker,
     ) -> Result<Option<SessionGrant>, SessionError> {
-        let now = self.context.clock.now();
-        let mut state = self.lock();
-        self.catch_up(&mut state, now);
-        let id = match wish {
-            SessionWish::Named(id) => Arc::clone(id),
-            SessionWish::NextAvailable => {
-                let sessions = state.main.sessions.as_mut().ok_or(SessionError::CannotBeLocked)?;
-                let Some(id) = sessions.next_available() else {
-                    sessions.wait_for_session(consumer, waker);
-                    return Ok(None);
-                };
-                id
+        self.step(|state, now| {
+            let id = match wish {
+                SessionWish::Named(id) => Arc::clone(id),
+                SessionWish::NextAvailable => {
+                    let sessions =
+                        state.main.sessions.as_mut().ok_or(SessionError::CannotBeLocked)?;
+                    let Some(id) = sessions.next_available() else {
+                        sessions.wait_for_session(consumer, waker);
+                        return Ok(None);
+                    };
+                    id
+                }
+            };
+            let until = now.plus(self.settings.lock_duration);
+            if !state.main.take_session(&id, consumer, waker, until) {
+                return Err(SessionError::CannotBeLocked);
             }
-        };
-        let until = now.plus(self.options.lock_time());
-        if !state.main.take_session(&id, consumer, waker, until) {
-            return Err(SessionError::CannotBeLocked);
-        }
-        state.main.pass_on();
-        self.record_session(EventKind::SessionAccepted { session_id: Arc::clone(&id) });
-        self.arm(&state);
-        Ok(Some(SessionGrant { id, until }))
+            state.main.pass_on();
+            self.record_session(EventKind::SessionAccepted { session_id: Arc::clone(&id) });
+            Ok(Some(SessionGrant { id, until }))
+        })
     }
 
     /// Extends the lock of a session by the lock duration from now.
     pub(crate) fn renew_session(&self, id: &str) -> Result<Timestamp, SessionError> {
-        let now = self.context.clock.now();
-        let mut state = self.lock();
-        self.catch_up(&mut state, now);
-        let until = now.plus(self.options.lock_time());
-        if !state.main.renew_session(id, until) {
-            return Err(SessionError::LockLost);
-        }
-        self.record_session(EventKind::SessionLockRenewed { session_id: id.into() });
-        self.arm(&state);
-        Ok(until)
+        self.step(|state, now| {
+            let until = now.plus(self.settings.lock_duration);
+            if !state.main.renew_session(id, until) {
+                return Err(SessionError::LockLost);
+            }
+            self.record_session(EventKind::SessionLockRenewed { session_id: id.into() });
+            Ok(until)
+        })
     }
 
     /// The state of a session that is locked.
     pub(crate) fn session_state(&self, id: &str) -> Result<Option<Bytes>, SessionError> {
-        let now = self.context.clock.now();
-        let mut state = self.lock();
-        self.catch_up(&mut state, now);
-        self.check_locked(&state, Some(id))?;
-        Ok(state.main.sessions.as_ref().and_then(|sessions| sessions.state(id)))
+        self.step(|state, _| {
+            self.check_locked(state, Some(id))?;
+            Ok(state.main.sessions.as_ref().and_then(|sessions| sessions.state(id)))
+        })
     }
 
     /// Sets the state of a session that is locked, or clears it. States take room in the queue.
@@ -110,19 +106,18 @@ impl Queue {
         id: &str,
         value: Option<Bytes>,
     ) -> Result<(), SessionError> {
-        let now = self.context.clock.now();
-        let mut state = self.lock();
-        self.catch_up(&mut state, now);
-        self.check_locked(&state, Some(id))?;
-        let size = bytes(value.as_ref().map_or(0, Bytes::len));
-        if !self.has_room(&state, size) {
-            return Err(SessionError::NoRoom(self.full()));
-        }
-        if let Some(sessions) = &mut state.main.sessions {
-            let before = bytes(sessions.set_state(&id.into(), value, now));
-            state.charge = state.charge.saturating_add(size).saturating_sub(before);
-        }
-        Ok(())
+        self.step(|state, now| {
+            self.check_locked(state, Some(id))?;
+            let size = bytes(value.as_ref().map_or(0, Bytes::len));
+            if !self.has_room(state, size) {
+                return Err(SessionError::NoRoom(self.full()));
+            }
+            if let Some(sessions) = &mut state.main.sessions {
+                let before = bytes(sessions.set_state(&id.into(), value, now));
+                state.charge = state.charge.saturating_add(size).saturating_sub(before);
+            }
+            Ok(())
+        })
     }
 
     /// The ids of sessions, in their order: those whose state was set after a time, or those with

@@ -81,21 +81,19 @@ impl Queue {
         token: Uuid,
         settlement: Settlement,
     ) -> Result<Settled, SettleError> {
-        let now = self.context.clock.now();
-        let mut state = self.lock();
-        self.catch_up(&mut state, now);
-        let result = self.settle_locked(&mut state, part, token, settlement);
-        if let Err(error) = result {
-            let message = state.store(part).locked(token);
-            let id = message.and_then(|message| message.id.as_ref());
-            let number = message.map(|message| message.sequence_number);
-            let kind = EventKind::SettlementRejected { condition: error.condition() };
-            self.context.events.record_message(self.name(part), id, number, kind);
-        }
-        // What was given back may have outlived its time meanwhile.
-        self.catch_up(&mut state, now);
-        self.arm(&state);
-        result
+        self.step(|state, now| {
+            let result = self.settle_locked(state, part, token, settlement);
+            if let Err(error) = result {
+                let message = state.store(part).locked(token);
+                let id = message.and_then(|message| message.id.as_ref());
+                let number = message.map(|message| message.sequence_number);
+                let kind = EventKind::SettlementRejected { condition: error.condition() };
+                self.context.events.record_message(self.name(part), id, number, kind);
+            }
+            // What was given back may have outlived its time meanwhile.
+            self.catch_up(state, now);
+            result
+        })
     }
 
     fn settle_locked(
@@ -158,28 +156,26 @@ impl Queue {
 
     /// Extends the locks by the lock duration from now, all or none; returns their new ends.
     pub(crate) fn renew(&self, part: Part, tokens: &[Uuid]) -> Result<Vec<Timestamp>, SettleError> {
-        let now = self.context.clock.now();
-        let mut state = self.lock();
-        self.catch_up(&mut state, now);
         if self.requires_sessions(part) {
             return Err(SettleError::LockedBySession);
         }
-        let store = state.store(part);
-        if !tokens.iter().all(|token| store.locked(*token).is_some()) {
-            let kind =
-                EventKind::SettlementRejected { condition: SettleError::LockLost.condition() };
-            self.context.events.record_message(self.name(part), None, None, kind);
-            return Err(SettleError::LockLost);
-        }
-        let until = now.plus(self.options.lock_time());
-        for token in tokens {
-            store.renew(*token, until);
-            if let Some(message) = store.locked(*token) {
-                self.record(part, message, EventKind::LockRenewed);
+        self.step(|state, now| {
+            let store = state.store(part);
+            if !tokens.iter().all(|token| store.locked(*token).is_some()) {
+                let kind =
+                    EventKind::SettlementRejected { condition: SettleError::LockLost.condition() };
+                self.context.events.record_message(self.name(part), None, None, kind);
+                return Err(SettleError::LockLost);
             }
-        }
-        self.arm(&state);
-        Ok(vec![until; tokens.len()])
+            let until = now.plus(self.settings.lock_duration);
+            for token in tokens {
+                store.renew(*token, until);
+                if let Some(message) = store.locked(*token) {
+                    self.record(part, message, EventKind::LockRenewed);
+                }
+            }
+            Ok(vec![until; tokens.len()])
+        })
     }
 
     /// A delivery has failed: its count goes up, its lock is given up, and the message comes again
@@ -197,10 +193,10 @@ impl Queue {
         message.delivery_count = message.delivery_count.saturating_add(1);
         let count = message.delivery_count;
         self.record(part, message, event(count));
-        if part == Part::Main && count >= self.options.delivery_count_limit() {
+        if part == Part::Main && count >= self.settings.max_delivery_count {
             let description = format!(
                 "Message could not be consumed after {} delivery attempts.",
-                self.options.delivery_count_limit()
+                self.settings.max_delivery_count
             );
             self.dead_letter_locked(
                 state,
@@ -242,14 +238,25 @@ impl Queue {
         }
     }
 
-    /// Moves a message that has just left the queue. Nothing expires among the dead letters.
+    /// Moves a message that has just left the queue.
     pub(super) fn dead_letter(
         &self,
         state: &mut State,
-        mut message: Message,
+        message: Message,
         reason: Option<Arc<str>>,
         description: Option<Arc<str>>,
     ) {
+        let message = self.as_dead_letter(message, reason, description);
+        self.place_dead_letter(state, message);
+    }
+
+    /// Nothing expires among the dead letters.
+    pub(super) fn as_dead_letter(
+        &self,
+        mut message: Message,
+        reason: Option<Arc<str>>,
+        description: Option<Arc<str>>,
+    ) -> Message {
         self.record(Part::Main, &message, EventKind::DeadLettered { reason: reason.clone() });
         let mut amendments =
             message.amendments.take().map(Arc::unwrap_or_clone).unwrap_or_default();
@@ -258,8 +265,7 @@ impl Queue {
         message.amendments = Some(Arc::new(amendments));
         message.state = MessageState::Active;
         message.expires_at = None;
-        state.charge += message.charge();
-        state.dead_letter.insert(message);
+        message
     }
 }
 

@@ -10,8 +10,10 @@ use bytes::Bytes;
 use super::*;
 use crate::events::{EventKind, EventTotals};
 use crate::faults::{Fault, FaultKind};
+use crate::options::{QueueOptions, SubscriptionOptions, TopicOptions};
 
 mod queues;
+mod routes;
 mod sessions;
 mod states;
 mod time_to_live;
@@ -25,10 +27,14 @@ struct Bench {
 
 impl Bench {
     fn new(adjust: impl FnOnce(QueueOptions) -> QueueOptions) -> Self {
+        let queues = vec![adjust(QueueOptions::new("orders").lock_duration(LOCK))];
+        Self::of(Topology { queues, ..Topology::default() })
+    }
+
+    fn of(topology: Topology) -> Self {
         let clock = Clock::manual();
         let events = Events::new(clock.clone(), 1000);
-        let options = adjust(QueueOptions::new("orders").lock_duration(LOCK));
-        let broker = Arc::new(Broker::new(vec![options], clock.clone(), events));
+        let broker = Arc::new(Broker::new(topology, clock.clone(), events).unwrap());
         let listener: std::sync::Weak<dyn OnAdvance> = Arc::<Broker>::downgrade(&broker) as _;
         assert!(clock.listen(listener));
         Self { broker, clock }

@@ -281,3 +281,17 @@ fn the_next_deadline_is_the_earliest_lock() {
     bench.settle(&first, Settlement::Complete).unwrap();
     assert_eq!(bench.broker.sweep(), Some(end.plus(Duration::from_secs(1))));
 }
+
+#[test]
+fn sweeping_does_not_wake_the_one_who_sweeps() {
+    let bench = Bench::plain();
+    bench.send("a");
+    let _held = bench.one();
+    let is_woken = || {
+        let changed = std::pin::pin!(bench.broker.context.alarm.changed());
+        changed.poll(&mut std::task::Context::from_waker(Waker::noop())).is_ready()
+    };
+    assert!(is_woken(), "the lock is the first thing that is due");
+    assert!(bench.broker.sweep().is_some());
+    assert!(!is_woken());
+}
