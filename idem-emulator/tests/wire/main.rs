@@ -4,6 +4,7 @@
 
 mod support;
 
+mod cases;
 mod faults;
 mod locks;
 mod protocol;

@@ -42,7 +42,7 @@ async fn next_id(receiver: &mut SessionReceiver) -> String {
 #[test]
 fn a_named_session_brings_its_own_messages_in_order() {
     with_sessions(async |emulator, _| {
-        let mut client = connect(emulator).await;
+        let mut client = connect_without_retries(emulator).await;
         send_all(&mut client, &[("s", "m-1"), ("t", "m-2"), ("s", "m-3")]).await;
         let mut receiver = accept(&mut client, "s").await;
         assert_eq!(receiver.session_id(), "s");
@@ -87,7 +87,7 @@ fn the_next_available_session_is_waited_for() {
 #[test]
 fn state_and_lock_are_kept_by_the_management_node() {
     with_sessions(async |emulator, clock| {
-        let mut client = connect(emulator).await;
+        let mut client = connect_without_retries(emulator).await;
         let mut receiver = accept(&mut client, "s").await;
         receiver.set_session_state(b"half done".to_vec()).await.unwrap();
         assert_eq!(receiver.session_state().await.unwrap(), b"half done");
@@ -145,17 +145,17 @@ fn sessions_are_used_exactly_where_they_are_required() {
         .queue(QueueOptions::new("plain"))
         .queue(QueueOptions::new("orders").requires_session(true));
     run(builder, async |emulator| {
-        let mut client = connect(emulator).await;
+        let mut client = connect_without_retries(emulator).await;
         let refused = client.accept_session_for_queue("plain", "s", Default::default()).await;
         let error = format!("{:?}", refused.expect_err("the queue has no sessions"));
         assert!(error.contains("NotAllowed"), "{error}");
 
-        let mut client = connect(emulator).await;
+        let mut client = connect_without_retries(emulator).await;
         let refused = client.create_receiver_for_queue("orders", Default::default()).await;
         let error = format!("{:?}", refused.expect_err("the queue requires sessions"));
         assert!(error.contains("NotAllowed"), "{error}");
 
-        let mut client = connect(emulator).await;
+        let mut client = connect_without_retries(emulator).await;
         let mut sender = sender(&mut client).await;
         let _misleading = sender.send_message(message("m-1")).await;
         let condition = "amqp:not-allowed";

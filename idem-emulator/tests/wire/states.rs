@@ -60,7 +60,7 @@ fn an_annotated_message_is_scheduled_too() {
 #[test]
 fn a_scheduled_message_can_be_taken_back_once() {
     with_manual_clock(async |emulator, clock| {
-        let mut client = connect(emulator).await;
+        let mut client = connect_without_retries(emulator).await;
         let mut sender = sender(&mut client).await;
         let due = after(emulator, HOUR);
         let both = [message("m-1"), message("m-2")];
@@ -80,7 +80,7 @@ fn a_deferred_message_is_received_by_its_number_and_settled() {
     with_orders(
         |queue| queue,
         async |emulator| {
-            let mut client = connect(emulator).await;
+            let mut client = connect_without_retries(emulator).await;
             let mut sender = sender(&mut client).await;
             for id in ["m-1", "m-2", "m-3"] {
                 send(&mut sender, id).await;

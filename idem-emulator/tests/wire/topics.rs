@@ -79,7 +79,7 @@ fn an_action_shows_in_the_received_message() {
 #[test]
 fn rules_are_managed_by_the_client() {
     with_topic(vec![SubscriptionOptions::new("s")], async |emulator| {
-        let mut client = connect(emulator).await;
+        let mut client = connect_without_retries(emulator).await;
         let mut rules = client.create_rule_manager("news", "s").await.unwrap();
         let defaults = rules.get_rules().await.unwrap();
         assert_eq!(defaults.len(), 1);
@@ -143,12 +143,12 @@ fn links_to_the_wrong_end_are_refused() {
         .topic(TopicOptions::new("news").subscription(SubscriptionOptions::new("s")));
     run(builder, async |emulator| {
         for entity in ["news", "in"] {
-            let mut client = connect(emulator).await;
+            let mut client = connect_without_retries(emulator).await;
             let refused = client.create_receiver_for_queue(entity, Default::default()).await;
             let error = format!("{:?}", refused.expect_err(entity));
             assert!(error.contains("NotAllowed"), "{error}");
         }
-        let mut client = connect(emulator).await;
+        let mut client = connect_without_retries(emulator).await;
         let refused = client.create_sender("news/Subscriptions/s", Default::default()).await;
         let error = format!("{:?}", refused.expect_err("a subscription takes no messages"));
         assert!(error.contains("NotAllowed"), "{error}");
