@@ -237,9 +237,9 @@ impl Emulator {
         self.broker.context.events.clone()
     }
 
-    /// Removes all messages of a queue and of its dead-letter queue.
+    /// Removes all messages of an entity and of its dead-letter queue, and the states of its sessions.
     ///
-    /// Deliveries that receivers hold lose their locks. Connections stay, and so do the message ids
+    /// Deliveries that receivers hold lose their locks. Connections stay, receivers keep their sessions, and so do the message ids
     /// remembered for duplicate detection.
     ///
     /// # Errors
@@ -250,10 +250,11 @@ impl Emulator {
         Ok(())
     }
 
-    /// Goes back to the start: [purges](Self::purge) every queue and forgets the message ids of
-    /// duplicate detection, the fault rules, the events and their totals.
+    /// Goes back to the start: [purges](Self::purge) every entity, restores the rules of
+    /// subscriptions, and forgets the message ids of duplicate detection, the fault rules, the events
+    /// and their totals.
     ///
-    /// Connections stay. Sequence numbers of messages and events go on counting.
+    /// Connections stay, and receivers keep their sessions. Sequence numbers of messages and events go on counting.
     pub fn reset(&self) {
         self.broker.reset();
     }

@@ -129,11 +129,10 @@ impl Broker {
         next
     }
 
-    /// Empties every queue and forgets duplicates, faults, events and totals.
+    /// Empties every queue, restores its rules, and forgets duplicates, faults, events and totals.
     pub(crate) fn reset(&self) {
         for queue in self.queues.values() {
-            queue.purge();
-            queue.forget_duplicates();
+            queue.reset();
         }
         self.context.faults.clear();
         self.context.events.clear();

@@ -109,6 +109,8 @@ impl Sessions {
             waiting: false,
         });
         self.held.insert(consumer, Arc::clone(id));
+        // It may have asked again without being woken: a later wake-up must go to another.
+        self.waiters.forget(consumer);
         self.relist(id);
         true
     }

@@ -56,6 +56,7 @@ pub(crate) struct Queue {
     dead_letter_name: Arc<str>,
     context: Arc<Context>,
     routes: Routes,
+    initial_rules: Rules,
     state: Mutex<State>,
 }
 
@@ -114,7 +115,7 @@ impl Queue {
             next_sequence_number: 1,
             duplicates: settings.duplicate_detection.map(DuplicateWindow::new),
             charge: 0,
-            rules,
+            rules: rules.clone(),
             outbound: Vec::new(),
         };
         Self {
@@ -124,6 +125,7 @@ impl Queue {
             dead_letter_name: Arc::from(format!("{name}/$DeadLetterQueue")),
             context,
             routes: Routes::default(),
+            initial_rules: rules,
             state: Mutex::new(state),
         }
     }
@@ -192,9 +194,13 @@ impl Queue {
         state.charge = 0;
     }
 
-    /// Forgets the message ids of the duplicate-detection window.
-    pub(crate) fn forget_duplicates(&self) {
-        if let Some(duplicates) = &mut self.lock().duplicates {
+    /// Goes back to the start: [purges](Self::purge) the queue, forgets the message ids of the
+    /// duplicate-detection window, and restores the rules.
+    pub(crate) fn reset(&self) {
+        self.purge();
+        let mut state = self.lock();
+        state.rules = self.initial_rules.clone();
+        if let Some(duplicates) = &mut state.duplicates {
             duplicates.clear();
         }
     }

@@ -1,7 +1,6 @@
 //! From one entity to the next: topics to their subscriptions, and forwarding.
 
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Duration;
 
 use super::{Kind, Part, Queue, SendError, State};
 use crate::broker::message::{Message, Submission};
@@ -93,15 +92,18 @@ impl Queue {
 
     /// Nothing is locked here. The number of forwards bounds the depth.
     pub(super) fn hand_over(&self, outbound: Vec<Outbound>) {
-        for Outbound { exit, message } in outbound {
+        for Outbound { exit, mut message } in outbound {
             let route = match exit {
                 Exit::Messages => &self.routes.messages,
                 Exit::DeadLetters => &self.routes.dead_letters,
             };
             match route.get() {
                 Some(Target::Subscriptions(subscriptions)) => {
+                    let limits = [message.time_to_live, self.settings.default_time_to_live];
+                    message.time_to_live = limits.into_iter().flatten().min();
+                    let view = View::of(&message.content);
                     for subscription in subscriptions {
-                        subscription.take_copies(&message, self.settings.default_time_to_live);
+                        subscription.take_copies(&message, &view);
                     }
                 }
                 Some(Target::Entity(target)) => self.forward(target, message),
@@ -142,13 +144,11 @@ impl Queue {
     }
 
     /// Takes what its rules want of a message of its topic.
-    fn take_copies(&self, message: &Message, topic_time_to_live: Option<Duration>) {
+    fn take_copies(&self, message: &Message, view: &View<'_>) {
         self.step(|state, now| {
-            let copies = state.rules.copies(&View::of(&message.content));
+            let copies = state.rules.copies(view);
             for changes in copies {
                 let mut copy = message.clone();
-                copy.time_to_live =
-                    [copy.time_to_live, topic_time_to_live].into_iter().flatten().min();
                 if !changes.is_empty() {
                     copy.content = rewritten(&copy.content, &changes);
                     let view = View::of(&copy.content);

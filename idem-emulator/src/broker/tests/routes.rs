@@ -129,6 +129,8 @@ fn rules_can_be_changed_while_messages_come() {
         subscription.rules(skip, 9).iter().map(|rule| rule.name().to_owned()).collect()
     };
     assert_eq!((names(0), names(1)), (vec!["red".to_owned()], Vec::new()));
+    bench.broker.reset();
+    assert_eq!(names(0), ["$Default"]);
 }
 
 #[test]

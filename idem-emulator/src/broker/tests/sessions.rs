@@ -149,6 +149,20 @@ fn a_new_session_wakes_one_receiver_and_a_wake_up_is_never_lost() {
 }
 
 #[test]
+fn a_receiver_that_got_its_session_without_being_woken_waits_no_more() {
+    let bench = sessions();
+    let (first, second) = (bench.receiver(), bench.receiver());
+    assert_eq!((first.accept_next(), second.accept_next()), (None, None));
+    bench.send_to("s", &["a"]);
+    assert_eq!((first.wake_ups(), second.wake_ups()), (1, 0));
+    // The second asks once more, as at the end of its time, and is faster than the first.
+    assert_eq!(second.accept_next().as_deref(), Some("s"));
+    assert_eq!(first.accept_next(), None);
+    bench.send_to("t", &["b"]);
+    assert_eq!((first.wake_ups(), second.wake_ups()), (2, 0));
+}
+
+#[test]
 fn a_holder_that_leaves_gives_its_messages_back_uncounted() {
     let bench = sessions();
     bench.send_to("s", &["a", "b"]);
