@@ -4,13 +4,20 @@ use std::env;
 use std::io::Write;
 use std::str::FromStr;
 
-use idem_runtime::store::{Postgres, Sqlite, Store};
+use idem_runtime::store::{Mysql, Postgres, Sqlite, Store};
+use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlPoolOptions};
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Connection, Executor};
 use tempfile::TempDir;
 
 /// Names the PostgreSQL server of the tests; `cargo xtask test` starts one and sets it.
 pub const POSTGRES_URL: &str = "IDEM_TEST_POSTGRES_URL";
+
+/// Names the MariaDB server of the tests; `cargo xtask test` starts one and sets it.
+pub const MARIADB_URL: &str = "IDEM_TEST_MARIADB_URL";
+
+/// Names a MySQL server to run the same tests on, where there is one.
+pub const MYSQL_URL: &str = "IDEM_TEST_MYSQL_URL";
 
 /// An SQLite file in a folder of its own, with the ledger in it.
 #[derive(Debug)]
@@ -55,12 +62,7 @@ impl PostgresDatabase {
     ///
     /// When the server is named but cannot be used.
     pub async fn new() -> Option<Self> {
-        let Some(server) = env::var(POSTGRES_URL).ok().filter(|url| !url.is_empty()) else {
-            // Not by `println!`, whose output the test runner hides when a test passes.
-            let note = format!("LEFT OUT: {POSTGRES_URL} is not set; `cargo xtask test` sets it\n");
-            std::io::stderr().write_all(note.as_bytes()).ok();
-            return None;
-        };
+        let server = server(POSTGRES_URL)?;
         let name = format!("idem_test_{:016x}", fastrand::u64(..));
         let options = PgConnectOptions::from_str(&server).expect("a readable URL");
         execute_on(&options, format!("CREATE DATABASE {name}")).await;
@@ -90,9 +92,83 @@ impl PostgresDatabase {
     }
 }
 
+/// A database on the tests' MariaDB or MySQL server, with the ledger in it.
+#[derive(Debug)]
+pub struct MysqlDatabase {
+    /// The store on the database.
+    pub store: Mysql,
+    /// The URL of the database.
+    pub url: String,
+    name: String,
+    server: MySqlConnectOptions,
+}
+
+impl MysqlDatabase {
+    /// A new database on the server that a variable names; `None`, and a line that says so, where
+    /// there is no server to test with.
+    ///
+    /// # Panics
+    ///
+    /// When the server is named but cannot be used.
+    pub async fn new(variable: &str) -> Option<Self> {
+        let server = server(variable)?;
+        let name = format!("idem_test_{:016x}", fastrand::u64(..));
+        let options = MySqlConnectOptions::from_str(&server).expect("a readable URL");
+        execute_on_mysql(&options, format!("CREATE DATABASE {name}")).await;
+        let (base, _) = server.rsplit_once('/').expect("the URL ends with a database");
+        let url = format!("{base}/{name}");
+        let store = Mysql::connect(&url).await.expect("the server lets us in");
+        store.migrate().await.expect("the ledger's tables are made");
+        Some(Self { store, url, name, server: options })
+    }
+
+    /// A store on this database with another number of connections.
+    ///
+    /// # Panics
+    ///
+    /// When the URL cannot be read, which `new` has done before.
+    pub fn with_connections(&self, connections: u32) -> Mysql {
+        let options = MySqlConnectOptions::from_str(&self.url).expect("a readable URL");
+        let pool = MySqlPoolOptions::new().max_connections(connections).connect_lazy_with(options);
+        Mysql::from_pool(pool)
+    }
+
+    /// Removes the database.
+    ///
+    /// # Panics
+    ///
+    /// When a transaction is left open in it.
+    pub async fn remove(self) {
+        self.store.pool().close().await;
+        execute_on_mysql(
+            &self.server,
+            format!("SET lock_wait_timeout = 20; DROP DATABASE {}", self.name),
+        )
+        .await;
+    }
+}
+
+/// The URL in a variable. Tests that need a server which is not there say so and pass.
+fn server(variable: &str) -> Option<String> {
+    let url = env::var(variable).ok().filter(|url| !url.is_empty());
+    if url.is_none() {
+        // Not by `println!`, whose output the test runner hides when a test passes.
+        let how = if variable == MYSQL_URL { "" } else { "; `cargo xtask test` sets it" };
+        let note = format!("LEFT OUT: {variable} is not set{how}\n");
+        std::io::stderr().write_all(note.as_bytes()).ok();
+    }
+    url
+}
+
 /// The statements are ours: a keyword and a name that we made.
 async fn execute_on(server: &PgConnectOptions, statement: String) {
     let mut connection = PgConnection::connect_with(server).await.expect("the server is there");
+    connection.execute(AssertSqlSafe(statement)).await.expect("the statement is allowed");
+    connection.close().await.expect("the connection ends in order");
+}
+
+async fn execute_on_mysql(server: &MySqlConnectOptions, statement: String) {
+    let mut connection = MySqlConnection::connect_with(server).await.expect("the server is there");
     connection.execute(AssertSqlSafe(statement)).await.expect("the statement is allowed");
     connection.close().await.expect("the connection ends in order");
 }

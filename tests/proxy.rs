@@ -85,7 +85,7 @@ async fn pass(mut client: TcpStream, mut server: TcpStream, shared: Arc<Shared>)
             read = client.read(&mut to_server) => {
                 let Ok(1..) = read else { return };
                 let bytes = &to_server[..read.unwrap_or(0)];
-                let is_commit = bytes.windows(6).any(|word| word.eq_ignore_ascii_case(b"COMMIT"));
+                let is_commit = is_commit(bytes);
                 if is_commit && shared.takes(Cut::BeforeTheServer) {
                     return;
                 }
@@ -105,6 +105,12 @@ async fn pass(mut client: TcpStream, mut server: TcpStream, shared: Arc<Shared>)
             }
         }
     }
+}
+
+/// Whether the statement is `COMMIT` by itself, as PostgreSQL's or MySQL's protocol frames it:
+/// `READ COMMITTED` is no commit.
+fn is_commit(bytes: &[u8]) -> bool {
+    bytes.windows(7).any(|word| word == b"COMMIT\0") || bytes.ends_with(b"\x03COMMIT")
 }
 
 impl Shared {

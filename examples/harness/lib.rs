@@ -27,7 +27,7 @@ pub use database::Database;
 pub use orders::{Orders, PlaceOrder};
 pub use report::Report;
 
-/// How the job is run.
+/// Sends orders, consumes them while everything goes wrong, and counts what the database holds.
 #[derive(Clone, Debug, Parser)]
 pub struct Options {
     /// How many orders are sent; a fifth of them twice.
@@ -135,7 +135,7 @@ impl Setting {
     fn broker_name(&self) -> &'static str {
         match self.emulator {
             Some(_) => "embedded emulator",
-            None => "real namespace (no faults on the wire)",
+            None => "the given namespace (no faults on the wire)",
         }
     }
 
@@ -253,7 +253,12 @@ pub async fn main(example: impl Future<Output = anyhow::Result<bool>>) -> ExitCo
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("off"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
-    match example.await {
+    // Interrupted, it still removes its temporary files.
+    let result = tokio::select! {
+        result = example => result,
+        _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
+    };
+    match result {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {

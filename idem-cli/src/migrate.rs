@@ -1,14 +1,15 @@
 //! `idem migrate`: makes or updates the ledger's tables.
 
 use anyhow::{Context, bail};
-use idem_runtime::store::{Postgres, Sqlite, Store};
+use idem_runtime::store::{Mysql, Postgres, Sqlite, Store};
 
 /// Makes the ledger's tables, or brings them to the version that this build uses.
 ///
 /// Migrations go forward only. Running it again, or at several places at once, does no harm.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// `postgres://user:password@host:port/database` or `sqlite://path/to/file.db`.
+    /// `postgres://user:password@host:port/database`, `mysql://…` likewise for MariaDB and MySQL,
+    /// or `sqlite://path/to/file.db`.
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
     database_url: String,
     /// Print the SQL of all versions instead, for review or to run it by other means. Only the
@@ -22,16 +23,18 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let scheme = url.split(':').next().unwrap_or_default();
     match (scheme, arguments.print) {
         ("postgres" | "postgresql", true) => print::<Postgres>(),
+        ("mysql" | "mariadb", true) => print::<Mysql>(),
         ("sqlite", true) => print::<Sqlite>(),
         ("postgres" | "postgresql", false) => migrate(Postgres::connect(url).await?).await?,
+        ("mysql" | "mariadb", false) => migrate(Mysql::connect(url).await?).await?,
         ("sqlite", false) => migrate(Sqlite::connect(url).await?).await?,
-        _ => bail!("the database URL must start with `postgres://` or `sqlite://`"),
+        _ => bail!("the database URL must start with `postgres://`, `mysql://` or `sqlite://`"),
     }
     Ok(())
 }
 
 async fn migrate(store: impl Store) -> anyhow::Result<()> {
-    store.migrate().await.context("the ledger's tables are as they were")?;
+    store.migrate().await.context("the ledger is not up to date; run this again")?;
     println!("the ledger is up to date");
     Ok(())
 }
@@ -63,6 +66,6 @@ mod tests {
     #[tokio::test]
     async fn another_scheme_is_refused_with_those_that_are_known() {
         let error = run(arguments("mongodb://host/db".to_owned())).await.unwrap_err();
-        assert!(error.to_string().contains("`postgres://` or `sqlite://`"), "{error}");
+        assert!(error.to_string().contains("`postgres://`, `mysql://` or `sqlite://`"), "{error}");
     }
 }

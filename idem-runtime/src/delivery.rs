@@ -165,7 +165,7 @@ impl Delivery {
 
     /// Says that the body could not be read as bytes, and why; decoding then rejects the message.
     #[must_use]
-    pub(crate) fn with_body_defect(mut self, defect: &'static str) -> Self {
+    pub fn with_unreadable_body(mut self, defect: &'static str) -> Self {
         self.body_defect = Some(defect);
         self
     }
@@ -246,11 +246,24 @@ fn undecodable(error: &serde_path_to_error::Error<serde_json::Error>) -> String 
     let path = error.path().to_string();
     let cause = error.inner();
     if cause.is_syntax() || cause.is_eof() {
-        format!("the body is not JSON: {cause}")
-    } else if path == "." {
-        format!("the body does not fit the message: {cause}")
+        return format!("the body is not JSON: {cause}");
+    }
+    let cause = without_values(cause);
+    match path.as_str() {
+        "." => format!("the body does not fit the message: {cause}"),
+        _ => format!("field `{path}` does not fit the message: {cause}"),
+    }
+}
+
+/// What was expected, without what was found: the text goes into logs, and bodies do not.
+fn without_values(cause: &serde_json::Error) -> String {
+    let text = cause.to_string();
+    if let Some((_, expected)) = text.rsplit_once(", expected ") {
+        format!("expected {expected}")
+    } else if text.starts_with("missing field") {
+        text
     } else {
-        format!("field `{path}` does not fit the message: {cause}")
+        format!("its type refuses it at line {} column {}", cause.line(), cause.column())
     }
 }
 
@@ -307,13 +320,47 @@ mod tests {
             (
                 b"{\"customer_id\":7,\"lines\":[{\"amount\":\"many\"}]}",
                 "UndecodableBody",
-                "field `lines[0].amount` does not fit",
+                "field `lines[0].amount` does not fit the message: expected i64",
             ),
         ];
         for (body, reason, description) in cases {
             let rejection = decode(body).expect_err("must be rejected");
             assert_eq!(rejection.reason(), reason);
             assert!(rejection.description().contains(description), "{rejection}");
+        }
+    }
+
+    #[test]
+    fn a_rejection_says_what_was_expected_and_not_what_was_found() {
+        #[derive(Debug, serde::Deserialize)]
+        #[serde(rename_all = "lowercase")]
+        enum Colour {
+            Red,
+        }
+        #[derive(Debug, serde::Deserialize)]
+        #[expect(dead_code, reason = "only decoded")]
+        struct Paint {
+            colour: Colour,
+            litres: u8,
+            #[serde(deserialize_with = "picky")]
+            note: String,
+        }
+        fn picky<'de, D: serde::Deserializer<'de>>(_: D) -> Result<String, D::Error> {
+            Err(serde::de::Error::custom("secret is not allowed"))
+        }
+        let cases = [
+            (r#"{"colour":"secret"}"#, "field `colour` does not fit the message: expected `red`"),
+            (r#"{"colour":"red","litres":"secret"}"#, "field `litres`"),
+            (r#"{"colour":"red","litres":7777}"#, "expected u8"),
+            (r#"{"colour":"red","litres":7,"note":"x"}"#, "field `note`"),
+            (r#"{"litres":7}"#, "missing field `colour`"),
+        ];
+        for (body, expected) in cases {
+            let source = SourceId::new("bus.example.net", "paint");
+            let rejection = Delivery::new(source, body).decode::<Paint>().expect_err("no paint");
+            let text = rejection.description();
+            assert!(text.contains(expected), "{text}");
+            assert!(!text.contains("secret") && !text.contains("7777"), "{text}");
         }
     }
 

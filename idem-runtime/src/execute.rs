@@ -9,7 +9,7 @@
 //! are committed or neither is, and the next delivery of the same key finds out which.
 
 use std::any::Any;
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -19,7 +19,7 @@ use crate::delivery::Delivery;
 use crate::handler::{Context, Handler, Level};
 use crate::key::{Digest, KeyEncoder};
 use crate::outcome::{Outcome, Rejection, RetryReason};
-use crate::store::{Claim, Claimed, Fault, Proof, Store, StoreError, Work};
+use crate::store::{Claim, Claimed, Fault, Store, StoreError, Work};
 
 /// How often a delivery is attempted when a passing fault of the database ends its transaction.
 const ATTEMPTS_MAX: u32 = 3;
@@ -27,10 +27,23 @@ const ATTEMPTS_MAX: u32 = 3;
 /// The pauses between these attempts.
 const PAUSES: Backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(200));
 
+/// Proof that the effects of a message are committed. Only this file makes one, where a commit
+/// succeeded and where a claim met a committed row.
+#[derive(Debug)]
+pub struct Proof(());
+
+#[cfg(test)]
+impl Proof {
+    pub(crate) fn for_test() -> Self {
+        Self(())
+    }
+}
+
 /// Handles one delivery and says what it came to.
 ///
-/// Nothing is committed unless the outcome is [`Outcome::Done`], or [`Outcome::Unknown`], where it
-/// may be. Dropping the future rolls back, except that a commit that has begun runs to its end.
+/// Nothing is committed by us unless the outcome is [`Outcome::Done`], or [`Outcome::Unknown`],
+/// where it may be. A handler that commits by itself is rejected as `TransactionBroken`. Dropping
+/// the future rolls back, except that a commit that has begun runs to its end.
 pub async fn execute<H: Handler<S>, S: Store>(store: &S, context: &Context) -> Outcome {
     let mut attempts = 1;
     loop {
@@ -47,21 +60,33 @@ pub async fn execute<H: Handler<S>, S: Store>(store: &S, context: &Context) -> O
 }
 
 async fn attempt<H: Handler<S>, S: Store>(store: &S, context: &Context) -> Result<Proof, Outcome> {
-    let delivery = context.delivery();
-    let message: H::Message = delivery.decode()?;
-    let claim = claim::<H, S>(delivery, &message)?;
-
-    let mut work = H::Work::begin(store).await?;
+    let (message, claim) = prepare::<H, S>(context.delivery())?;
+    let mut work = H::Work::begin(store).await.map_err(not_started)?;
     let handled = match take(&mut work, claim).await {
         Ok(()) => call::<H, S>(&mut work, message, context).await,
         Err(outcome) => Err(outcome),
     };
     match handled {
-        Ok(()) => Ok(work.commit(store).await?),
-        Err(outcome) => {
-            work.rollback().await;
-            Err(outcome)
-        }
+        Ok(()) => work.commit(store).await.map(|()| Proof(())).map_err(not_committed),
+        Err(outcome) => match work.rollback().await {
+            Ok(()) => Err(outcome),
+            Err(error) => Err(not_committed(error)),
+        },
+    }
+}
+
+/// Decodes the message and derives its key. Both run code of the user's.
+fn prepare<H: Handler<S>, S: Store>(
+    delivery: &Delivery,
+) -> Result<(H::Message, Option<Claim>), Outcome> {
+    let prepare = || {
+        let message: H::Message = delivery.decode()?;
+        let claim = claim::<H, S>(delivery, &message)?;
+        Ok((message, claim))
+    };
+    match catch_unwind(AssertUnwindSafe(prepare)) {
+        Ok(prepared) => prepared.map_err(Outcome::Reject),
+        Err(panic) => Err(panicked(panic.as_ref())),
     }
 }
 
@@ -93,9 +118,9 @@ fn claim<H: Handler<S>, S: Store>(
 
 async fn take<S: Store>(work: &mut impl Work<S>, claim: Option<Claim>) -> Result<(), Outcome> {
     let Some(claim) = claim else { return Ok(()) };
-    match work.claim(claim).await? {
+    match work.claim(claim).await.map_err(not_started)? {
         Claimed::Ours => Ok(()),
-        Claimed::Before(proof) => Err(Outcome::Duplicate(proof)),
+        Claimed::Before => Err(Outcome::Duplicate(Proof(()))),
         Claimed::Busy => Err(Outcome::Busy),
     }
 }
@@ -111,14 +136,15 @@ async fn call<H: Handler<S>, S: Store>(
     match handled.catch_unwind().await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(failure)) => Err(failure.into_outcome()),
-        Err(panic) => Err(Outcome::Retry(RetryReason::Panic(panic_message(panic.as_ref())))),
+        Err(panic) => Err(panicked(panic.as_ref())),
     }
 }
 
-fn panic_message(panic: &(dyn Any + Send)) -> String {
+fn panicked(panic: &(dyn Any + Send)) -> Outcome {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    text.unwrap_or("a payload that is no text").to_owned()
+    let text = text.unwrap_or("a payload that is no text");
+    Outcome::Retry(RetryReason::Panic(text.to_owned()))
 }
 
 /// Whether a new transaction may well succeed where this one failed.
@@ -127,20 +153,16 @@ fn is_passing<S: Store>(outcome: &Outcome) -> bool {
         if matches!(reason.fault::<S>(), Some(Fault::Contention | Fault::Unavailable)))
 }
 
-impl From<Rejection> for Outcome {
-    fn from(rejection: Rejection) -> Self {
-        Self::Reject(rejection)
-    }
+fn not_started(error: StoreError) -> Outcome {
+    Outcome::Retry(RetryReason::NotStarted(error))
 }
 
-impl From<StoreError> for Outcome {
-    fn from(error: StoreError) -> Self {
-        match error.fault() {
-            Fault::Contention | Fault::Unavailable | Fault::Refused => {
-                Self::Retry(RetryReason::Store(error))
-            }
-            Fault::InDoubt => Self::Unknown(error),
-            Fault::Broken => Self::Reject(Rejection::new("TransactionBroken", error.to_string())),
+fn not_committed(error: StoreError) -> Outcome {
+    match error.fault() {
+        Fault::Contention | Fault::Unavailable | Fault::Refused => {
+            Outcome::Retry(RetryReason::NotCommitted(error))
         }
+        Fault::InDoubt => Outcome::Unknown(error),
+        Fault::Broken => Outcome::Reject(Rejection::new("TransactionBroken", error.to_string())),
     }
 }

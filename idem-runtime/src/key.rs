@@ -37,9 +37,16 @@ pub trait KeyPart {
 }
 
 /// Collects the parts of a key in their declared order.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct KeyEncoder {
     bytes: Vec<u8>,
+}
+
+impl fmt::Debug for KeyEncoder {
+    /// Keys may be confidential: only the size is shown.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyEncoder").field("len", &self.bytes.len()).finish_non_exhaustive()
+    }
 }
 
 /// Tags keep values of different types apart. They are part of the stored encoding: never reuse one.

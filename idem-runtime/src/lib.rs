@@ -11,9 +11,9 @@
 //!
 //! # Features
 //!
-//! `sqlite`, `postgres` and `servicebus`, all on by default. `servicebus` needs the development
-//! files of OpenSSL to build, on Debian `pkg-config` and `libssl-dev`, since the Azure client
-//! depends on them.
+//! `sqlite`, `postgres` and `servicebus`, all on by default, and `mysql` for MariaDB and MySQL.
+//! `servicebus` needs the development files of OpenSSL to build, on Debian `pkg-config` and
+//! `libssl-dev`, since the Azure client depends on them.
 
 #[doc(hidden)]
 #[path = "private.rs"]
@@ -31,7 +31,7 @@ pub mod store;
 
 pub use consumer::{Consumer, ConsumerBuilder, shutdown_signal};
 pub use delivery::{Delivery, Property, SourceId};
-pub use execute::execute;
+pub use execute::{Proof, execute};
 pub use handler::{Context, FromContext, Handler, HandlerSpec, Level, State};
 /// Makes an `async fn` an idempotent message handler.
 ///

@@ -3,7 +3,8 @@
 use std::error::Error;
 use std::fmt;
 
-use crate::store::{Fault, Proof, Store, StoreError};
+use crate::execute::Proof;
+use crate::store::{Fault, Store, StoreError};
 
 /// A handler's failure.
 ///
@@ -102,6 +103,7 @@ fn cut(mut text: String) -> String {
 
 /// What executing a delivery came to.
 #[derive(Debug)]
+#[must_use = "the message is to be settled by what came of it"]
 pub enum Outcome {
     /// Our commit succeeded.
     Done(Proof),
@@ -122,10 +124,13 @@ pub enum Outcome {
 pub enum RetryReason {
     /// The handler returned an error.
     Handler(Box<dyn Error + Send + Sync>),
-    /// The handler panicked; the text is its message.
+    /// The handler, or the decoding of its message, panicked; the text is the panic's message.
     Panic(String),
-    /// The database failed, or cannot be reached.
-    Store(StoreError),
+    /// The transaction could not be begun, or the key not claimed in it: nothing that the message
+    /// or its handler could help.
+    NotStarted(StoreError),
+    /// The transaction could not be committed after the handler had succeeded.
+    NotCommitted(StoreError),
 }
 
 impl RetryReason {
@@ -134,7 +139,7 @@ impl RetryReason {
         match self {
             Self::Handler(error) => S::fault_of(error.as_ref()),
             Self::Panic(_) => None,
-            Self::Store(error) => Some(error.fault()),
+            Self::NotStarted(error) | Self::NotCommitted(error) => Some(error.fault()),
         }
     }
 }
@@ -144,7 +149,7 @@ impl fmt::Display for RetryReason {
         match self {
             Self::Handler(error) => write!(f, "the handler failed: {}", Chain(error.as_ref())),
             Self::Panic(message) => write!(f, "the handler panicked: {message}"),
-            Self::Store(error) => Chain(error).fmt(f),
+            Self::NotStarted(error) | Self::NotCommitted(error) => Chain(error).fmt(f),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! From what was committed to what the broker is told. Nothing else settles a message.
 
-use crate::outcome::{Outcome, Rejection};
-use crate::store::Proof;
+use crate::execute::Proof;
+use crate::outcome::{Outcome, Rejection, RetryReason};
 
 /// What the broker is told about a delivery.
 #[derive(Debug)]
@@ -37,6 +37,8 @@ pub(crate) fn settlement(outcome: Outcome, standing: Standing) -> Settlement {
         }
         // Given back it would come again at once, and be rejected again at once.
         (Outcome::Reject(_), Standing::DeadLettered) => Settlement::Leave,
+        // The message did nothing wrong: it is given back as often as it takes.
+        (Outcome::Retry(RetryReason::NotStarted(_)), _) => Settlement::Abandon,
         (Outcome::Retry(reason), Standing::Last) => {
             Settlement::DeadLetter(Rejection::new("DeliveriesExhausted", reason.to_string()))
         }
@@ -51,7 +53,6 @@ pub(crate) fn settlement(outcome: Outcome, standing: Standing) -> Settlement {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::outcome::RetryReason;
     use crate::store::{Fault, StoreError};
 
     fn told(outcome: Outcome, standing: Standing) -> String {
@@ -73,12 +74,17 @@ mod tests {
         let panicked = || Outcome::Retry(RetryReason::Panic("boom".to_owned()));
         let rejected = || Outcome::Reject(Rejection::new("UnknownCurrency", "XXX"));
         let in_doubt = || Outcome::Unknown(StoreError::found("commit", Fault::InDoubt));
-        let table: [(&dyn Fn() -> Outcome, [&str; 3]); 7] = [
+        let away = || StoreError::found("begin", Fault::Unavailable);
+        let not_started = || Outcome::Retry(RetryReason::NotStarted(away()));
+        let not_committed = || Outcome::Retry(RetryReason::NotCommitted(away()));
+        let table: [(&dyn Fn() -> Outcome, [&str; 3]); 9] = [
             (&done, ["complete", "complete", "complete"]),
             (&duplicate, ["complete", "complete", "complete"]),
             (&busy, ["abandon", "abandon", "abandon"]),
             (&failed, ["abandon", "dead-letter DeliveriesExhausted", "abandon"]),
             (&panicked, ["abandon", "dead-letter DeliveriesExhausted", "abandon"]),
+            (&not_started, ["abandon", "abandon", "abandon"]),
+            (&not_committed, ["abandon", "dead-letter DeliveriesExhausted", "abandon"]),
             (&rejected, ["dead-letter UnknownCurrency", "dead-letter UnknownCurrency", "leave"]),
             (&in_doubt, ["leave", "leave", "leave"]),
         ];

@@ -124,7 +124,7 @@ async fn what_cannot_be_handled_is_dead_lettered_with_a_reason_and_the_rest_is_d
         ("", "MissingMessageId", "the message has no MessageId"),
         ("2 text", "UndecodableBody", "the body is not JSON"),
         ("3 empty", "EmptyBody", "the body is empty"),
-        ("4 type", "UndecodableBody", "field `account` does not fit the message: invalid type"),
+        ("4 type", "UndecodableBody", "field `account` does not fit the message: expected i64"),
         ("5 missing", "UndecodableBody", "missing field `account`"),
     ];
     let dead_letters = bench.dead_letters();
@@ -157,6 +157,40 @@ async fn a_handler_that_keeps_failing_is_dead_lettered_with_its_error_and_redriv
     let redriven = bench.consume(dead_letters, AppendHandler).await;
     assert_eq!(bench.entries().await, [1, 2]);
     assert_eq!((redriven.done, redriven.retries, redriven.dead_letters), (1, 1, 0));
+}
+
+struct Poison;
+
+impl<'de> Deserialize<'de> for Poison {
+    fn deserialize<D: serde::Deserializer<'de>>(body: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(body)?;
+        assert_ne!(text, "poison", "a type of the user's panics");
+        Ok(Self)
+    }
+}
+
+#[idempotent(level = 1)]
+async fn taste(tx: &mut Tx<Sqlite>, _: Poison) -> Result<(), Failure> {
+    sqlx::query("INSERT INTO entries VALUES (1)").execute(&mut **tx).await?;
+    Ok(())
+}
+
+/// More poison than may be in flight, and a good message behind it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_whose_decoding_panics_do_not_make_the_consumer_deaf() {
+    let bench = Bench::new(LOCK).await;
+    let mut messages: Vec<_> =
+        (0..20).map(|number| message(&format!("poison {number}"), r#""poison""#)).collect();
+    messages.push(message("good", r#""food""#));
+    bench.send(messages).await;
+    let summary = bench.consume(bench.bus.queue("entries"), TasteHandler).await;
+    assert_eq!(bench.entries().await, [1]);
+    assert_eq!((summary.done, summary.dead_letters), (1, 20));
+    let letter = &bench.dead_letters()[0];
+    assert!(
+        letter.2.contains("panicked: ") && letter.2.contains("a type of the user's"),
+        "{letter:?}"
+    );
 }
 
 /// Completions that never arrive: the broker gives up on a message that was done long ago.

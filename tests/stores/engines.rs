@@ -1,11 +1,18 @@
 //! The engines, the handlers that the tests run on each, and the list of tests.
 
+mod handlers;
+pub(crate) mod mysql;
+pub(crate) mod postgres;
+pub(crate) mod sqlite;
+
+use std::pin::pin;
 use std::sync::Arc;
 
 use idem_runtime::handler::States;
 use idem_runtime::store::Store;
 use idem_runtime::{Context, Delivery, Handler, Outcome, SourceId, execute};
 use serde::Deserialize;
+use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 /// What the message asks of the handler.
@@ -18,7 +25,7 @@ pub(crate) struct Order {
     pub(crate) then: Then,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Then {
     #[default]
@@ -28,17 +35,30 @@ pub(crate) enum Then {
     Panic,
     /// Waits at the gate.
     Wait,
-    /// Breaks a constraint of the business table, and returns the error.
-    BreakUnique,
-    BreakNotNull,
-    BreakCheck,
-    BreakForeignKey,
-    /// Breaks a constraint, and hides the error.
-    Swallow,
-    /// Ends the transaction behind our back.
-    RawCommit,
-    RawRollback,
-    RollbackAndBegin,
+    WaitAndFail,
+    /// Runs a statement and returns its error.
+    Run(String),
+    /// Runs a statement and hides its error.
+    Ignore(String),
+    /// Runs a statement, and fails whether that succeeds or not.
+    RunAndFail(String),
+    /// Runs a statement, and leaves the transaction idle.
+    Idle {
+        sql: String,
+        millis: u64,
+    },
+    /// Runs a statement, waits at the gate and runs another.
+    Cross {
+        first: String,
+        second: String,
+        ignore: bool,
+    },
+    /// Drops a statement that runs, arrives at the gate, and goes on.
+    Hurry {
+        polls: u64,
+    },
+    /// Inserts another row with this text.
+    Insert(String),
 }
 
 /// Where handlers wait when their message says so.
@@ -64,9 +84,39 @@ impl Gate {
         self.arrived.acquire().await.expect("never closed").forget();
     }
 
+    /// How many have arrived that nobody waited for.
+    pub(crate) fn arrivals(&self) -> usize {
+        self.arrived.available_permits()
+    }
+
     pub(crate) fn open(&self) {
         self.opened.add_permits(1);
     }
+}
+
+/// Polls a statement so often and then drops it; whether it had not ended by then.
+pub(crate) async fn is_dropped_after(polls: u64, statement: impl Future) -> bool {
+    let mut statement = pin!(statement);
+    for _ in 0..polls {
+        if futures_util::poll!(&mut statement).is_ready() {
+            return false;
+        }
+        tokio::task::yield_now().await;
+    }
+    true
+}
+
+/// Statements of an engine that has a server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Server {
+    /// Ends its own connection.
+    pub(crate) end_connection: &'static str,
+    /// Runs into a time-out of statements.
+    pub(crate) time_out: &'static str,
+    /// Limits how long a transaction may be idle, and for how many milliseconds.
+    pub(crate) limit_idle: (&'static str, u64),
+    /// Limits how long statements wait for locks.
+    pub(crate) limit_lock_wait: &'static str,
 }
 
 /// An engine as the test bodies see it.
@@ -78,12 +128,23 @@ pub(crate) trait Engine: Send + Sync {
 
     /// Whether a failed statement dooms its transaction.
     const ERRORS_DOOM: bool;
+    /// Whether what a handler writes after it has rolled back by itself is committed at once.
+    const GOES_ON_WITHOUT_TRANSACTION: bool;
+    /// Whether DDL commits the transaction.
+    const DDL_COMMITS: bool;
+    /// Whether texts may hold NUL.
+    const TAKES_NUL: bool;
+    /// Makes inserting a customer insert an invoice whose number is taken.
+    const TRIGGER: &'static str;
+    /// What only engines with a server know.
+    const SERVER: Option<Server>;
 
     fn store(&self) -> &Self::Store;
     fn gate(&self) -> &Gate;
     /// A store on the same database with one connection.
     async fn with_one_connection(&self) -> Self::Store;
     async fn count(&self, sql: &'static str) -> i64;
+    async fn execute(&self, sql: &'static str);
 
     async fn effects(&self) -> i64 {
         self.count("SELECT count(*) FROM effects").await
@@ -100,7 +161,7 @@ pub(crate) trait Engine: Send + Sync {
     }
 
     /// Runs the level 2 handler for this order.
-    async fn place(&self, external_ref: &str, then: &str) -> Outcome {
+    async fn place(&self, external_ref: &str, then: impl Into<Value>) -> Outcome {
         self.run::<Self::ByKey>(delivery(external_ref, then)).await
     }
 
@@ -109,205 +170,38 @@ pub(crate) trait Engine: Send + Sync {
     }
 }
 
-pub(crate) fn delivery(external_ref: &str, then: &str) -> Delivery {
-    let body = serde_json::json!({
-        "customer_id": 7, "external_ref": external_ref, "then": then,
-    });
+pub(crate) fn delivery(external_ref: &str, then: impl Into<Value>) -> Delivery {
+    let then = then.into();
+    let body = json!({ "customer_id": 7, "external_ref": external_ref, "then": then });
     Delivery::new(SourceId::new("bus.example.net", "orders"), body.to_string())
 }
 
-/// The business tables. The handler writes `effects`; the others are there to be violated.
-pub(crate) const TABLES: [&str; 4] = [
+/// The business tables. The handler writes `effects`; the others are there to be violated, and
+/// `balances` to be fought over.
+pub(crate) const TABLES: [&str; 6] = [
     "CREATE TABLE effects (customer_id bigint NOT NULL, external_ref text NOT NULL)",
     "CREATE TABLE customers (id bigint PRIMARY KEY)",
-    "CREATE TABLE invoices (number bigint NOT NULL CONSTRAINT invoices_number_uq UNIQUE, \
-     customer_id bigint REFERENCES customers (id), amount bigint CHECK (amount > 0))",
+    "CREATE TABLE invoices (number bigint NOT NULL, customer_id bigint, \
+     amount bigint CHECK (amount > 0), CONSTRAINT invoices_number_uq UNIQUE (number), \
+     CONSTRAINT invoices_customer_fk FOREIGN KEY (customer_id) REFERENCES customers (id))",
     "INSERT INTO invoices (number) VALUES (1)",
+    "CREATE TABLE balances (id bigint PRIMARY KEY, amount bigint NOT NULL)",
+    "INSERT INTO balances (id, amount) VALUES (1, 0), (2, 0)",
 ];
-
-/// The handlers of one engine, by the same attribute and the same SQL.
-macro_rules! handlers {
-    ($store:ty) => {
-        use idem_runtime::{Failure, State, Tx, idempotent};
-
-        use crate::engines::{Gate, Order, Then};
-
-        #[idempotent(key = "customer_id, external_ref", scope = "test.place")]
-        pub(crate) async fn by_key(
-            tx: &mut Tx<$store>,
-            order: Order,
-            State(gate): State<Gate>,
-        ) -> Result<(), Failure> {
-            insert(tx, order, gate).await
-        }
-
-        #[idempotent(level = 1, scope = "test.by_message_id")]
-        pub(crate) async fn by_message_id(
-            tx: &mut Tx<$store>,
-            order: Order,
-            State(gate): State<Gate>,
-        ) -> Result<(), Failure> {
-            insert(tx, order, gate).await
-        }
-
-        #[idempotent(level = 0, scope = "test.idempotent")]
-        pub(crate) async fn naturally(
-            tx: &mut Tx<$store>,
-            order: Order,
-            State(gate): State<Gate>,
-        ) -> Result<(), Failure> {
-            insert(tx, order, gate).await
-        }
-
-        async fn insert(tx: &mut Tx<$store>, order: Order, gate: Gate) -> Result<(), Failure> {
-            sqlx::query("INSERT INTO effects (customer_id, external_ref) VALUES ($1, $2)")
-                .bind(order.customer_id)
-                .bind(order.external_ref.replace('\0', "<NUL>"))
-                .execute(&mut **tx)
-                .await?;
-            let broken = "INSERT INTO invoices (number) VALUES (1)";
-            let then = match order.then {
-                Then::Ok => return Ok(()),
-                Then::Fail => return Err("the shop is closed".into()),
-                Then::Reject => return Err(Failure::reject("UnknownCustomer", "no customer 7")),
-                Then::Panic => panic!("boom"),
-                Then::Wait => {
-                    gate.pass().await;
-                    return Ok(());
-                }
-                Then::Swallow => {
-                    sqlx::query(broken).execute(&mut **tx).await.expect_err("number 1 is taken");
-                    return Ok(());
-                }
-                Then::BreakUnique => broken,
-                Then::BreakNotNull => "INSERT INTO invoices (number) VALUES (NULL)",
-                Then::BreakCheck => "INSERT INTO invoices (number, amount) VALUES (2, -1)",
-                Then::BreakForeignKey => {
-                    "INSERT INTO invoices (number, customer_id) VALUES (3, 42)"
-                }
-                Then::RawCommit => "COMMIT",
-                Then::RawRollback => "ROLLBACK",
-                Then::RollbackAndBegin => "ROLLBACK; BEGIN",
-            };
-            sqlx::raw_sql(then).execute(&mut **tx).await?;
-            Ok(())
-        }
-    };
-}
-
-pub(crate) mod sqlite {
-    use idem_runtime::store::Sqlite;
-    use idem_tests::database::SqliteFile;
-
-    handlers!(Sqlite);
-
-    pub(crate) struct OnSqlite {
-        file: SqliteFile,
-        gate: Gate,
-    }
-
-    impl OnSqlite {
-        pub(crate) async fn new() -> Option<Self> {
-            let file = SqliteFile::new().await;
-            for table in super::TABLES {
-                sqlx::query(table).execute(file.store.pool()).await.expect("a valid table");
-            }
-            Some(Self { file, gate: Gate::default() })
-        }
-
-        pub(crate) async fn remove(self) {
-            self.file.store.pool().close().await;
-        }
-    }
-
-    impl super::Engine for OnSqlite {
-        type Store = Sqlite;
-        type ByKey = ByKeyHandler;
-        type ByMessageId = ByMessageIdHandler;
-        type Idempotent = NaturallyHandler;
-
-        const ERRORS_DOOM: bool = false;
-
-        fn store(&self) -> &Sqlite {
-            &self.file.store
-        }
-
-        fn gate(&self) -> &Gate {
-            &self.gate
-        }
-
-        async fn with_one_connection(&self) -> Sqlite {
-            self.file.store.clone()
-        }
-
-        async fn count(&self, sql: &'static str) -> i64 {
-            sqlx::query_scalar(sql).fetch_one(self.file.store.pool()).await.expect("a count")
-        }
-    }
-}
-
-pub(crate) mod postgres {
-    use idem_runtime::store::Postgres;
-    use idem_tests::database::PostgresDatabase;
-
-    handlers!(Postgres);
-
-    pub(crate) struct OnPostgres {
-        pub(crate) database: PostgresDatabase,
-        gate: Gate,
-    }
-
-    impl OnPostgres {
-        pub(crate) async fn new() -> Option<Self> {
-            let database = PostgresDatabase::new().await?;
-            for table in super::TABLES {
-                sqlx::query(table).execute(database.store.pool()).await.expect("a valid table");
-            }
-            Some(Self { database, gate: Gate::default() })
-        }
-
-        pub(crate) async fn remove(self) {
-            self.database.remove().await;
-        }
-    }
-
-    impl super::Engine for OnPostgres {
-        type Store = Postgres;
-        type ByKey = ByKeyHandler;
-        type ByMessageId = ByMessageIdHandler;
-        type Idempotent = NaturallyHandler;
-
-        const ERRORS_DOOM: bool = true;
-
-        fn store(&self) -> &Postgres {
-            &self.database.store
-        }
-
-        fn gate(&self) -> &Gate {
-            &self.gate
-        }
-
-        async fn with_one_connection(&self) -> Postgres {
-            self.database.with_connections(1)
-        }
-
-        async fn count(&self, sql: &'static str) -> i64 {
-            sqlx::query_scalar(sql).fetch_one(self.database.store.pool()).await.expect("a count")
-        }
-    }
-}
 
 /// Runs each body on each engine that is there.
 macro_rules! on_every_engine {
-    ($($body:ident)+) => {
-        mod on_sqlite { $(on_every_engine!(@test sqlite::OnSqlite, $body);)+ }
-        mod on_postgres { $(on_every_engine!(@test postgres::OnPostgres, $body);)+ }
+    ($($theme:ident: $($body:ident)+;)+) => {
+        mod on_sqlite { $($(on_every_engine!(@test sqlite::on_sqlite, $theme::$body);)+)+ }
+        mod on_postgres { $($(on_every_engine!(@test postgres::on_postgres, $theme::$body);)+)+ }
+        mod on_mariadb { $($(on_every_engine!(@test mysql::on_mariadb, $theme::$body);)+)+ }
+        mod on_mysql { $($(on_every_engine!(@test mysql::on_mysql, $theme::$body);)+)+ }
     };
-    (@test $module:ident::$engine:ident, $body:ident) => {
+    (@test $module:ident::$engine:ident, $theme:ident::$body:ident) => {
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn $body() {
-            if let Some(engine) = super::$module::$engine::new().await {
-                crate::bodies::$body(&engine).await;
+            if let Some(engine) = super::$module::$engine().await {
+                crate::bodies::$theme::$body(&engine).await;
                 engine.remove().await;
             }
         }
@@ -315,22 +209,38 @@ macro_rules! on_every_engine {
 }
 
 on_every_engine! {
-    the_first_delivery_is_done_and_the_second_a_duplicate
-    a_failed_handler_leaves_nothing_behind_and_may_succeed_later
-    a_panic_leaves_nothing_behind
-    a_rejection_leaves_nothing_behind
-    a_violation_in_the_handler_is_never_a_duplicate
-    a_swallowed_error_never_ends_as_done_where_it_dooms_the_transaction
-    an_ended_transaction_is_found_out
-    a_transaction_rolled_back_and_begun_anew_is_found_out
-    a_key_in_progress_is_not_a_duplicate
-    a_key_whose_holder_rolls_back_is_free
-    of_many_deliveries_at_once_exactly_one_is_done
-    a_cancelled_delivery_leaves_no_open_transaction_behind
-    keys_of_any_length_and_content_are_told_apart
-    level_one_goes_by_message_id_and_source
-    level_one_without_message_id_is_rejected
-    level_zero_runs_every_time
-    what_cannot_be_decoded_is_rejected_before_the_database_is_asked
-    migrations_can_run_again_and_at_the_same_time
+    claims:
+        the_first_delivery_is_done_and_the_second_a_duplicate
+        of_many_deliveries_at_once_exactly_one_is_done
+        keys_of_any_length_and_content_are_told_apart
+        level_one_goes_by_message_id_and_source
+        level_one_without_message_id_is_rejected
+        level_zero_runs_every_time
+        what_cannot_be_decoded_is_rejected_before_the_database_is_asked
+        migrations_can_run_again_and_at_the_same_time;
+    failures:
+        a_failed_handler_leaves_nothing_behind_and_may_succeed_later
+        a_panic_leaves_nothing_behind
+        a_rejection_leaves_nothing_behind
+        a_violation_in_the_handler_is_never_a_duplicate
+        a_violation_in_a_trigger_is_never_a_duplicate
+        a_swallowed_error_never_ends_as_done_where_it_dooms_the_transaction
+        a_swallowed_time_out_is_like_any_other_error
+        a_text_with_nul_is_stored_or_refused
+        a_connection_that_ends_in_the_handler_leaves_nothing_behind
+        a_transaction_that_idles_for_too_long_is_not_done;
+    transactions:
+        an_ended_transaction_is_found_out
+        what_a_handler_committed_before_it_failed_is_found_out
+        ddl_is_part_of_the_transaction_or_found_out
+        a_cancelled_delivery_leaves_no_open_transaction_behind
+        a_statement_dropped_while_it_runs_confuses_nobody;
+    contention:
+        a_key_in_progress_is_not_a_duplicate
+        a_key_whose_holder_is_dropped_is_free
+        of_those_that_wait_for_a_failing_holder_one_is_done
+        messages_that_change_one_row_are_all_done
+        a_lock_that_is_not_to_be_had_is_contention
+        a_deadlock_is_tried_again
+        a_swallowed_deadlock_is_not_done;
 }

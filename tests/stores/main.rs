@@ -6,4 +6,7 @@
 mod bodies;
 mod doubt;
 mod engines;
+mod misuse;
+mod mysql;
+mod postgres;
 mod start;

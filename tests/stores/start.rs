@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::time::{Duration, Instant};
 
-use idem_runtime::store::{Fault, Postgres, Sqlite, Store};
+use idem_runtime::store::{Fault, Mysql, Postgres, Sqlite, Store, StoreError};
 use idem_tests::database::PostgresDatabase;
 use tokio::net::TcpListener;
 
@@ -22,10 +22,15 @@ async fn a_database_that_is_down_is_said_at_once_and_without_the_password() {
     let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let started = Instant::now();
     let url = format!("postgres://shop:hunter2@{free}/orders");
-    let error = Postgres::connect(&url).await.expect_err("nobody listens there");
+    assert_says_what_is_down(&Postgres::connect(&url).await.expect_err("nobody listens there"));
+    let url = format!("mysql://shop:hunter2@{free}/orders");
+    assert_says_what_is_down(&Mysql::connect(&url).await.expect_err("nobody listens there"));
     assert!(started.elapsed() < Duration::from_secs(5));
+}
+
+fn assert_says_what_is_down(error: &StoreError) {
     assert_eq!(error.fault(), Fault::Unavailable);
-    let text = chain(&error);
+    let text = chain(error);
     assert!(text.contains("`orders`") && text.contains("check that it runs"), "{text}");
     assert!(!format!("{text}{error:?}").contains("hunter2"));
 }
@@ -34,6 +39,10 @@ async fn a_database_that_is_down_is_said_at_once_and_without_the_password() {
 async fn a_url_that_cannot_be_read_is_said_with_an_example() {
     let error = Postgres::connect("localhost/orders").await.expect_err("no URL");
     assert!(error.to_string().contains("postgres://user:password@host:port/database"), "{error}");
+    for url in ["localhost/orders", "mysql://shop@localhost:3306"] {
+        let error = Mysql::connect(url).await.expect_err("no URL, or none of a database");
+        assert!(error.to_string().contains("mysql://user:password@host:port/database"), "{error}");
+    }
     let error = Sqlite::connect("orders?mode=strange").await.expect_err("no URL");
     assert!(error.to_string().contains("sqlite://path/to/file.db"), "{error}");
 }
@@ -78,10 +87,10 @@ async fn a_postgres_without_ledger_is_refused() {
 #[tokio::test]
 async fn the_default_isolation_of_the_database_does_not_matter() {
     use crate::bodies::assert_outcome;
-    use crate::engines::{Engine, postgres::OnPostgres};
+    use crate::engines::{Engine, postgres::on_postgres};
     use idem_runtime::Outcome;
 
-    let Some(engine) = OnPostgres::new().await else {
+    let Some(engine) = on_postgres().await else {
         return;
     };
     let serializable = "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET \

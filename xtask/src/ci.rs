@@ -19,7 +19,7 @@ const CARGO_DENY: CargoTool = CargoTool {
 };
 
 /// Builds of the runtime that must compile on their own: no feature, and each one alone.
-const FEATURE_SETS: [&str; 4] = ["", "sqlite", "postgres", "servicebus"];
+const FEATURE_SETS: [&str; 5] = ["", "sqlite", "postgres", "mysql", "servicebus"];
 
 /// Which checks to run.
 #[derive(Debug, Args)]

@@ -53,7 +53,13 @@ pub trait Receiver: Send + 'static {
     /// new one.
     fn receive(&mut self) -> impl Future<Output = Result<Locked, BrokerError>> + Send;
 
-    /// Stops receiving, ends the links in order and lets what was given to the settler go out.
+    /// Takes no more messages, and gives back those that wait for [`receive`](Self::receive).
+    ///
+    /// What was received can be renewed and settled as before, until [`close`](Self::close).
+    /// Receiving gives no delivery any more: it waits until the link has gone.
+    fn stop(&mut self);
+
+    /// Stops, ends the links in order and lets what was given to the settler go out.
     fn close(self) -> impl Future<Output = ()> + Send;
 }
 
@@ -64,7 +70,8 @@ pub struct Locked {
     pub delivery: Delivery,
     /// The lock that it is held under.
     pub lock: LockId,
-    /// How long the lock holds from now, as far as the clocks agree.
+    /// How long the lock holds from now, as far as the clocks agree. Zero when the message waited
+    /// for so long that the lock has run out: renewing tells for certain.
     pub lock_remaining: Duration,
 }
 
@@ -86,6 +93,10 @@ pub trait Settler: Clone + Send + Sync + 'static {
         lock: LockId,
         settlement: Settlement,
     ) -> impl Future<Output = Result<(), BrokerError>> + Send;
+
+    /// Gives a message back without waiting until the broker was told: for whoever is dropped
+    /// before it has an outcome. A lock that is not held any more is none of its business.
+    fn give_back(&self, lock: LockId);
 }
 
 /// What went wrong between us and the broker.

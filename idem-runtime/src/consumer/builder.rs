@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
+
 use super::registry::Registered;
 use super::{Consumer, Counters, Limits, Shared};
 use crate::broker::Source;
@@ -63,10 +65,11 @@ impl<B: Source, S: Store> ConsumerBuilder<B, S> {
         self
     }
 
-    /// How long the lock of one delivery is renewed; by default 5 minutes.
+    /// How long the lock of a delivery is renewed while its handler runs; by default 5 minutes.
     ///
     /// A handler that runs longer may still finish and commit: the other delivery that then
-    /// starts meets its claim.
+    /// starts meets its claim. While a message is held for a busy key or a database that is away,
+    /// its lock is renewed for as long as that takes.
     #[must_use]
     pub fn renewal_max(mut self, duration: Duration) -> Self {
         self.limits.renewal_max = duration;
@@ -103,8 +106,9 @@ impl<B: Source, S: Store> ConsumerBuilder<B, S> {
             limits: self.limits,
             from_dead_letters: self.source.is_dead_letter_queue(),
             counters: Arc::new(Counters::default()),
+            stop: watch::Sender::new(false),
         };
-        Ok(Consumer { source: self.source, shared: Arc::new(shared), limits: self.limits })
+        Ok(Consumer { source: self.source, shared: Arc::new(shared) })
     }
 }
 
@@ -117,6 +121,9 @@ impl Limits {
         }
         if self.delivery_count_max == 0 {
             problems.push("`delivery_count_max` must be at least 1, found 0".to_owned());
+        }
+        if self.renewal_max.is_zero() {
+            problems.push("`renewal_max` must be longer than zero".to_owned());
         }
         problems
     }

@@ -46,6 +46,8 @@ counters! {
     unknown,
     /// Messages moved to the dead-letter queue: rejected, or failed on their last delivery.
     dead_letters,
+    /// Deliveries held because the database was away or refused us.
+    held,
     /// Locks that ran out while their message was being handled.
     locks_lost,
     /// Settlements that could not be given to the broker; these messages come again.

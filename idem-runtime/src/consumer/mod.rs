@@ -24,6 +24,8 @@ pub use signal::shutdown_signal;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
+
 use crate::broker::Source;
 use crate::store::Store;
 use registry::Registered;
@@ -36,7 +38,6 @@ use registry::Registered;
 pub struct Consumer<B: Source, S: Store> {
     source: B,
     shared: Arc<Shared<S>>,
-    limits: Limits,
 }
 
 /// What the tasks of all deliveries share.
@@ -47,6 +48,15 @@ struct Shared<S: Store> {
     limits: Limits,
     from_dead_letters: bool,
     counters: Arc<Counters>,
+    /// Becomes true when the consumer is asked to stop.
+    stop: watch::Sender<bool>,
+}
+
+impl<S: Store> Shared<S> {
+    /// Completes when the consumer is asked to stop.
+    async fn stopping(&self) {
+        self.stop.subscribe().wait_for(|stop| *stop).await.ok();
+    }
 }
 
 #[derive(Clone, Copy, Debug)]

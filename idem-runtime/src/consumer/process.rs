@@ -3,18 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 use tracing::{debug, error, info, warn};
 
 use super::Shared;
-use super::renewal::Renewal;
+use super::renewal::{Hold, Renewal};
 use crate::backoff::Backoff;
-use crate::broker::{Locked, Settler};
+use crate::broker::{BrokerError, LockId, Locked, Settler};
 use crate::delivery::Delivery;
 use crate::handler::Context;
 use crate::outcome::{Chain, Outcome, RetryReason};
-use crate::settle::{Standing, settlement};
-use crate::store::{Fault, Store};
+use crate::settle::{Settlement, Standing, settlement};
+use crate::store::Store;
 
 /// Pauses before a busy key, or a database that is away, is tried again.
 const HELD: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(2));
@@ -31,24 +31,54 @@ pub(super) async fn process<S: Store>(
 ) {
     shared.counters.deliveries.increment();
     let Locked { delivery, lock, lock_remaining } = locked;
+    let unsettled = Unsettled::new(&settler, lock);
     let context = shared.handler.context(delivery);
+    let hold = Hold::new();
     let renewal = Renewal {
         settler: &settler,
         lock,
         remaining: lock_remaining,
-        renewal_max: shared.limits.renewal_max,
+        hold: &hold,
         counters: &shared.counters,
     };
-    let outcome = renewal.during(shared.handle(&context)).await;
+    let outcome = renewal.during(shared.handle(&context, &hold)).await;
     report(&context, &outcome);
     shared.counters.count_outcome(&outcome);
 
     let settlement = settlement(outcome, shared.standing(context.delivery()));
     shared.counters.count_settlement(&settlement);
-    if let Err(error) = settler.settle(lock, settlement).await {
+    if let Err(error) = unsettled.settle(settlement).await {
         shared.counters.settlements_failed.increment();
         let message_id = context.delivery().message_id();
         info!(message_id, error = %Chain(&error), "not settled, the message comes again");
+    }
+}
+
+/// A delivery that has not been settled: dropped so, it is given back, since its place among the
+/// messages in flight would otherwise be taken for ever.
+struct Unsettled<'a, L: Settler> {
+    settler: &'a L,
+    lock: Option<LockId>,
+}
+
+impl<'a, L: Settler> Unsettled<'a, L> {
+    fn new(settler: &'a L, lock: LockId) -> Self {
+        Self { settler, lock: Some(lock) }
+    }
+
+    async fn settle(mut self, settlement: Settlement) -> Result<(), BrokerError> {
+        match self.lock.take() {
+            Some(lock) => self.settler.settle(lock, settlement).await,
+            None => Ok(()),
+        }
+    }
+}
+
+impl<L: Settler> Drop for Unsettled<'_, L> {
+    fn drop(&mut self) {
+        if let Some(lock) = self.lock {
+            self.settler.give_back(lock);
+        }
     }
 }
 
@@ -63,10 +93,11 @@ impl<S: Store> Shared<S> {
         }
     }
 
-    async fn handle(&self, context: &Context) -> Outcome {
-        let outcome = self.execute_with_patience(context).await;
-        if let Outcome::Retry(_) = outcome {
-            sleep(GIVEN_BACK.after(context.delivery().delivery_count())).await;
+    async fn handle(&self, context: &Context, hold: &Hold) -> Outcome {
+        let outcome = self.execute_with_patience(context, hold).await;
+        let comes_again = self.standing(context.delivery()) != Standing::Last;
+        if matches!(outcome, Outcome::Retry(_)) && comes_again {
+            self.pause(GIVEN_BACK.after(context.delivery().delivery_count()), hold).await;
         }
         outcome
     }
@@ -74,29 +105,57 @@ impl<S: Store> Shared<S> {
     /// A busy key is not the message's fault, and neither is a database that is away: the message
     /// is held rather than given back, so that neither eats its delivery budget. While messages
     /// are held, no others are received.
-    async fn execute_with_patience(&self, context: &Context) -> Outcome {
-        let until = Instant::now() + self.limits.renewal_max;
-        let mut waits = 0;
+    async fn execute_with_patience(&self, context: &Context, hold: &Hold) -> Outcome {
+        let mut holds = 0;
         loop {
+            hold.renew_for(Some(self.limits.renewal_max));
             let outcome = self.handler.execute(&self.store, context).await;
-            waits += 1;
-            let pause = HELD.after(waits);
-            if !is_worth_waiting::<S>(&outcome) || Instant::now() + pause >= until {
+            if !is_worth_waiting(&outcome) || hold.is_lost() {
                 return outcome;
             }
-            debug!(?outcome, ?pause, "held and tried again");
-            sleep(pause).await;
+            holds += 1;
+            self.report_hold(context, &outcome, holds);
+            hold.renew_for(None);
+            if !self.pause(HELD.after(holds), hold).await {
+                return outcome;
+            }
+        }
+    }
+
+    /// Whether the pause passed without the lock being lost or the consumer being stopped.
+    async fn pause(&self, pause: Duration, hold: &Hold) -> bool {
+        tokio::select! {
+            () = sleep(pause) => true,
+            () = hold.lost() => false,
+            () = self.stopping() => false,
+        }
+    }
+
+    fn report_hold(&self, context: &Context, outcome: &Outcome, holds: u32) {
+        let message_id = context.delivery().message_id();
+        match outcome {
+            Outcome::Retry(reason) if holds == 1 => {
+                self.counters.held.increment();
+                warn!(message_id, %reason, "not started, held and tried again");
+            }
+            Outcome::Retry(reason) => debug!(message_id, holds, %reason, "still held"),
+            Outcome::Busy
+            | Outcome::Done(_)
+            | Outcome::Duplicate(_)
+            | Outcome::Reject(_)
+            | Outcome::Unknown(_) => debug!(message_id, holds, "the key is busy, held"),
         }
     }
 }
 
-fn is_worth_waiting<S: Store>(outcome: &Outcome) -> bool {
+fn is_worth_waiting(outcome: &Outcome) -> bool {
     match outcome {
-        Outcome::Busy => true,
-        Outcome::Retry(reason) => reason.fault::<S>() == Some(Fault::Unavailable),
-        Outcome::Done(_) | Outcome::Duplicate(_) | Outcome::Reject(_) | Outcome::Unknown(_) => {
-            false
-        }
+        Outcome::Busy | Outcome::Retry(RetryReason::NotStarted(_)) => true,
+        Outcome::Done(_)
+        | Outcome::Duplicate(_)
+        | Outcome::Retry(_)
+        | Outcome::Reject(_)
+        | Outcome::Unknown(_) => false,
     }
 }
 
@@ -110,7 +169,7 @@ fn report(context: &Context, outcome: &Outcome) {
         Outcome::Duplicate(_) => info!(message_id, count, "duplicate ignored, already processed"),
         Outcome::Busy => warn!(message_id, count, "another delivery holds the key, given back"),
         Outcome::Retry(reason @ RetryReason::Panic(_)) => {
-            error!(message_id, count, %reason, "failed")
+            error!(message_id, count, %reason, "failed");
         }
         Outcome::Retry(reason) => warn!(message_id, count, %reason, "failed"),
         Outcome::Reject(rejection) => error!(message_id, count, %rejection, "rejected"),

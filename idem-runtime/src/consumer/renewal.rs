@@ -2,9 +2,11 @@
 
 use std::convert::Infallible;
 use std::future::pending;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, warn};
 
 use super::Counters;
@@ -14,12 +16,46 @@ use crate::outcome::Chain;
 /// A lock is renewed no more often than this, however short it is.
 const INTERVAL_MIN: Duration = Duration::from_millis(50);
 
+/// The lock of one delivery: what its renewal and its handling tell each other.
+pub(super) struct Hold {
+    /// Until when the lock is renewed; as long as it takes when not set.
+    until: Mutex<Option<Instant>>,
+    lost: watch::Sender<bool>,
+}
+
+impl Hold {
+    pub(super) fn new() -> Self {
+        Self { until: Mutex::new(None), lost: watch::Sender::new(false) }
+    }
+
+    /// From now on the lock is renewed for this long at most; `None` for as long as it takes, and
+    /// so is a time too long to be counted.
+    pub(super) fn renew_for(&self, duration: Option<Duration>) {
+        let until = duration.and_then(|duration| Instant::now().checked_add(duration));
+        *self.until.lock().unwrap_or_else(PoisonError::into_inner) = until;
+    }
+
+    pub(super) fn is_lost(&self) -> bool {
+        *self.lost.borrow()
+    }
+
+    /// Completes when the lock is lost.
+    pub(super) async fn lost(&self) {
+        self.lost.subscribe().wait_for(|lost| *lost).await.ok();
+    }
+
+    fn is_over(&self) -> bool {
+        let until = *self.until.lock().unwrap_or_else(PoisonError::into_inner);
+        until.is_some_and(|until| Instant::now() >= until)
+    }
+}
+
 /// Renews the lock of one delivery.
 pub(super) struct Renewal<'a, L> {
     pub(super) settler: &'a L,
     pub(super) lock: LockId,
     pub(super) remaining: Duration,
-    pub(super) renewal_max: Duration,
+    pub(super) hold: &'a Hold,
     pub(super) counters: &'a Counters,
 }
 
@@ -33,32 +69,37 @@ impl<L: Settler> Renewal<'_, L> {
         tokio::select! {
             biased;
             result = work => result,
-            never = self.renew() => match never {},
+            never = self.renew_until_lost() => match never {},
         }
     }
 
-    async fn renew(self) -> Infallible {
-        let until = Instant::now() + self.renewal_max;
-        let mut remaining = self.remaining;
+    async fn renew_until_lost(self) -> Infallible {
+        self.renew().await;
+        self.counters.locks_lost.increment();
+        warn!(lock = self.lock.0, "the lock is lost, the message comes again");
+        self.hold.lost.send_replace(true);
+        pending().await
+    }
+
+    /// Returns when the lock is held no more.
+    async fn renew(&self) {
+        let mut ends = Instant::now() + self.remaining;
         loop {
+            let remaining = ends.saturating_duration_since(Instant::now());
             sleep((remaining / 2).max(INTERVAL_MIN)).await;
-            if Instant::now() >= until {
-                warn!(limit = ?self.renewal_max, "the handler runs on, its lock is renewed no more");
-                return pending().await;
+            if self.hold.is_over() {
+                warn!(lock = self.lock.0, "the handler runs too long, its lock is renewed no more");
+                return sleep_until(ends).await;
             }
             match self.settler.renew(self.lock).await {
                 Ok(renewed) => {
                     debug!(lock = self.lock.0, ?renewed, "lock renewed");
-                    remaining = renewed;
+                    ends = Instant::now() + renewed;
                 }
-                Err(BrokerError::LockLost | BrokerError::Closed) => {
-                    self.counters.locks_lost.increment();
-                    warn!(lock = self.lock.0, "the lock is lost, the message comes again");
-                    return pending().await;
-                }
+                Err(BrokerError::LockLost | BrokerError::Closed) => return,
+                Err(_) if Instant::now() >= ends => return,
                 Err(error) => {
                     warn!(lock = self.lock.0, error = %Chain(&error), "renewal failed, trying again");
-                    remaining /= 2;
                 }
             }
         }

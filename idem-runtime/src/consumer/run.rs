@@ -30,10 +30,11 @@ pub enum RunError {
     Broker(#[from] BrokerError),
 }
 
-/// Whether to go on.
+/// What the loop waited for.
 enum Next {
-    GoOn,
-    Reopen,
+    Received,
+    Ended,
+    Broke,
     Stop,
 }
 
@@ -50,11 +51,13 @@ impl<B: Source, S: Store> Consumer<B, S> {
     /// and tried again.
     pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<(), RunError> {
         self.shared.store.check().await?;
-        let mut receiver = self.source.open(self.limits.in_flight_max).await?;
+        let mut receiver = self.source.open(self.shared.limits.in_flight_max).await?;
         info!(source = %self.source.id(), handler = ?self.shared.handler, "consuming");
 
         let mut shutdown = pin!(shutdown);
         let mut tasks = JoinSet::new();
+        // Receivers that broke one after the other without having received anything.
+        let mut failures = 0;
         loop {
             let next = tokio::select! {
                 biased;
@@ -62,9 +65,10 @@ impl<B: Source, S: Store> Consumer<B, S> {
                 next = self.step(&mut receiver, &mut tasks) => next,
             };
             match next {
-                Next::GoOn => {}
+                Next::Received => failures = 0,
+                Next::Ended => {}
                 Next::Stop => break,
-                Next::Reopen => {
+                Next::Broke => {
                     receiver.close().await;
                     receiver = tokio::select! {
                         biased;
@@ -72,11 +76,12 @@ impl<B: Source, S: Store> Consumer<B, S> {
                             self.finish(tasks).await;
                             return Ok(());
                         }
-                        receiver = self.reopen() => receiver,
+                        receiver = self.reopen(&mut failures) => receiver,
                     };
                 }
             }
         }
+        receiver.stop();
         self.finish(tasks).await;
         receiver.close().await;
         Ok(())
@@ -85,30 +90,33 @@ impl<B: Source, S: Store> Consumer<B, S> {
     /// Waits for a delivery, if there is room for one, or for a task to end.
     async fn step(&self, receiver: &mut B::Receiver, tasks: &mut JoinSet<()>) -> Next {
         let has_room =
-            tasks.len() < usize::try_from(self.limits.in_flight_max).unwrap_or(usize::MAX);
+            tasks.len() < usize::try_from(self.shared.limits.in_flight_max).unwrap_or(usize::MAX);
         tokio::select! {
             biased;
-            Some(ended) = tasks.join_next() => log_panic(ended),
+            Some(ended) = tasks.join_next() => {
+                log_panic(ended);
+                Next::Ended
+            }
             received = receiver.receive(), if has_room => match received {
                 Ok(locked) => {
                     let settler = receiver.settler();
                     tasks.spawn(process(Arc::clone(&self.shared), locked, settler));
+                    Next::Received
                 }
                 Err(error) => {
                     warn!(source = %self.source.id(), error = %Chain(&error), "receiving broke");
-                    return Next::Reopen;
+                    Next::Broke
                 }
             },
         }
-        Next::GoOn
     }
 
-    async fn reopen(&self) -> B::Receiver {
-        let mut failures = 0;
+    /// Opens a new receiver, after pauses that grow until one receives something.
+    async fn reopen(&self, failures: &mut u32) -> B::Receiver {
         loop {
-            failures += 1;
-            sleep(REOPEN.after(failures)).await;
-            match self.source.open(self.limits.in_flight_max).await {
+            *failures = failures.saturating_add(1);
+            sleep(REOPEN.after(*failures)).await;
+            match self.source.open(self.shared.limits.in_flight_max).await {
                 Ok(receiver) => {
                     self.shared.counters.reconnects.increment();
                     info!(source = %self.source.id(), failures, "receiving again");
@@ -121,15 +129,17 @@ impl<B: Source, S: Store> Consumer<B, S> {
         }
     }
 
-    /// Lets running handlers finish within the deadline, and drops those that do not.
+    /// Lets running handlers finish within the deadline, and drops those that do not. Messages that
+    /// are held are given back at once.
     async fn finish(&self, mut tasks: JoinSet<()>) {
         info!(in_flight = tasks.len(), "stopping");
+        self.shared.stop.send_replace(true);
         let all = async {
             while let Some(ended) = tasks.join_next().await {
                 log_panic(ended);
             }
         };
-        if timeout(self.limits.shutdown_deadline, all).await.is_err() {
+        if timeout(self.shared.limits.shutdown_deadline, all).await.is_err() {
             warn!(
                 in_flight = tasks.len(),
                 "not finished in time, rolled back; the messages come again"

@@ -3,24 +3,33 @@
 //! A store keeps the *ledger*: one row for each claim, inserted in the same transaction as the
 //! handler's own rows, so that both are there or neither is.
 
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod migration;
+#[cfg(feature = "mysql")]
+mod mysql;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+mod step;
 
 use std::error::Error;
 use std::fmt;
 use std::future::Future;
 use std::ops::{Deref, DerefMut};
 
+#[cfg(feature = "mysql")]
+pub use mysql::{Mysql, MysqlTransaction};
 #[cfg(feature = "postgres")]
 pub use postgres::{Postgres, PostgresTransaction};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{Sqlite, SqliteTransaction};
 
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+use sqlx::error::DatabaseError;
+
 use crate::key::Digest;
+use step::Step;
 
 /// A database that keeps claims beside the handlers' own rows.
 pub trait Store: Clone + Send + Sync + 'static {
@@ -52,6 +61,10 @@ pub trait Store: Clone + Send + Sync + 'static {
         transaction: Self::Transaction,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
+    /// Whether the handler, which has failed, ended the transaction before: what it wrote may be
+    /// committed in part, and its claim with it.
+    fn was_ended(transaction: &mut Self::Transaction) -> impl Future<Output = bool> + Send;
+
     /// Rolls back and waits until it is done. Errors are of no interest: a connection that cannot
     /// roll back is closed, and the server then does it.
     fn rollback(transaction: Self::Transaction) -> impl Future<Output = ()> + Send;
@@ -73,8 +86,17 @@ pub trait Store: Clone + Send + Sync + 'static {
 /// plain sqlx: `query.execute(&mut **tx)`.
 ///
 /// The claim and the handler's rows commit together after the handler returned `Ok`, and roll back
-/// together otherwise. Do not send `COMMIT`, `ROLLBACK` or statements that commit implicitly:
-/// the guard before the commit finds out, and the message is dead-lettered.
+/// together otherwise. For a part that may fail by itself, begin a nested transaction, which is a
+/// savepoint, and end it before you return.
+///
+/// Do not send `COMMIT`, `ROLLBACK` or statements that commit implicitly: this is found out when
+/// the handler returns, with whatever result, and the message is dead-lettered as
+/// `TransactionBroken`. It is not found out when the handler's future is dropped, and at level 0,
+/// where there is no claim to tell by, PostgreSQL shows only a transaction that is doomed by a
+/// failed statement.
+///
+/// Settings of the session must be `LOCAL`: a `search_path` left behind on the pooled connection
+/// would hide the ledger from the next message.
 pub struct Tx<S: Store> {
     transaction: S::Transaction,
     claim: Option<Claim>,
@@ -102,9 +124,9 @@ impl<S: Store> fmt::Debug for Tx<S> {
 
 /// What a handler runs in: a transaction, or at level 0 nothing at all.
 ///
-/// `begin` and `commit` run on a task of their own and so to their end, even when the caller's
-/// future is dropped: a cancelled `BEGIN` would hand the pool a connection inside an open
-/// transaction, and a cancelled `COMMIT` would leave us not knowing.
+/// `begin` and `commit` run to their end even when the caller's future is dropped: a cancelled
+/// `BEGIN` would hand the pool a connection inside an open transaction, and a cancelled `COMMIT`
+/// would leave us not knowing.
 pub trait Work<S: Store>: Sized + Send {
     /// Starts the unit of work.
     fn begin(store: &S) -> impl Future<Output = Result<Self, StoreError>> + Send;
@@ -113,16 +135,20 @@ pub trait Work<S: Store>: Sized + Send {
     fn claim(&mut self, claim: Claim) -> impl Future<Output = Result<Claimed, StoreError>> + Send;
 
     /// Makes its effects permanent, or says that this did not or may not have happened.
-    fn commit(self, store: &S) -> impl Future<Output = Result<Proof, StoreError>> + Send;
+    fn commit(self, store: &S) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Undoes its effects.
-    fn rollback(self) -> impl Future<Output = ()> + Send;
+    /// Undoes its effects after the handler has failed.
+    ///
+    /// # Errors
+    ///
+    /// When there is nothing left to undo, since the handler has ended the transaction itself.
+    fn rollback(self) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 
 impl<S: Store> Work<S> for Tx<S> {
     async fn begin(store: &S) -> Result<Self, StoreError> {
         let store = store.clone();
-        let transaction = to_its_end(async move { store.begin().await }).await?;
+        let transaction = Step::new(async move { store.begin().await }).await?;
         Ok(Self { transaction, claim: None })
     }
 
@@ -132,21 +158,17 @@ impl<S: Store> Work<S> for Tx<S> {
         Ok(claimed)
     }
 
-    async fn commit(self, store: &S) -> Result<Proof, StoreError> {
+    async fn commit(self, store: &S) -> Result<(), StoreError> {
         let Self { transaction, claim } = self;
-        match to_its_end(guard_and_commit::<S>(transaction)).await {
-            Ok(()) => Ok(Proof(())),
+        match Step::new(guard_and_commit::<S>(transaction)).await {
+            Ok(()) => Ok(()),
             Err(error) if error.fault == Fault::InDoubt => settle_doubt(store, claim, error).await,
             Err(error) => Err(error),
         }
     }
 
-    async fn rollback(self) {
-        let rolled_back = async move {
-            S::rollback(self.transaction).await;
-            Ok(())
-        };
-        to_its_end(rolled_back).await.ok();
+    async fn rollback(self) -> Result<(), StoreError> {
+        Step::new(rollback::<S>(self.transaction)).await
     }
 }
 
@@ -154,10 +176,16 @@ async fn guard_and_commit<S: Store>(mut transaction: S::Transaction) -> Result<(
     match S::guard(&mut transaction).await {
         Ok(()) => S::commit(transaction).await,
         Err(error) => {
-            S::rollback(transaction).await;
+            rollback::<S>(transaction).await?;
             Err(error)
         }
     }
+}
+
+async fn rollback<S: Store>(mut transaction: S::Transaction) -> Result<(), StoreError> {
+    let was_ended = S::was_ended(&mut transaction).await;
+    S::rollback(transaction).await;
+    if was_ended { Err(StoreError::found(BROKEN_TRANSACTION, Fault::Broken)) } else { Ok(()) }
 }
 
 /// The claim's row, read on another connection, proves a commit whose answer was lost. Its absence
@@ -166,12 +194,12 @@ async fn settle_doubt<S: Store>(
     store: &S,
     claim: Option<Claim>,
     error: StoreError,
-) -> Result<Proof, StoreError> {
+) -> Result<(), StoreError> {
     let Some(claim) = claim else {
         return Err(error);
     };
     match store.is_claimed(claim.digest).await {
-        Ok(true) => Ok(Proof(())),
+        Ok(true) => Ok(()),
         Ok(false) | Err(_) => Err(error),
     }
 }
@@ -186,15 +214,18 @@ impl<S: Store> Work<S> for NoTransaction {
     }
 
     async fn claim(&mut self, _: Claim) -> Result<Claimed, StoreError> {
-        Ok(Claimed::Ours)
+        let problem = "without a transaction there is nothing to claim in; use level 0, or `Tx<_>`";
+        Err(StoreError::found(problem, Fault::Refused))
     }
 
-    /// A level 0 handler vouches for its own effects: its `Ok` is the proof.
-    async fn commit(self, _: &S) -> Result<Proof, StoreError> {
-        Ok(Proof(()))
+    /// A level 0 handler vouches for its own effects.
+    async fn commit(self, _: &S) -> Result<(), StoreError> {
+        Ok(())
     }
 
-    async fn rollback(self) {}
+    async fn rollback(self) -> Result<(), StoreError> {
+        Ok(())
+    }
 }
 
 /// What is claimed: the digest of the key within its scope.
@@ -212,20 +243,9 @@ pub enum Claimed {
     /// The row is ours, if we commit.
     Ours,
     /// A committed row was there before.
-    Before(Proof),
+    Before,
     /// Another transaction holds the key and has not ended.
     Busy,
-}
-
-/// Proof that the effects of a key are committed. Only a commit, or a committed claim, makes one.
-#[derive(Debug)]
-pub struct Proof(());
-
-#[cfg(test)]
-impl Proof {
-    pub(crate) fn for_test() -> Self {
-        Self(())
-    }
 }
 
 /// What an error of the database means for the message.
@@ -253,6 +273,7 @@ pub struct StoreError {
 }
 
 impl StoreError {
+    #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
     pub(crate) fn new(
         operation: impl Into<String>,
         fault: Fault,
@@ -272,25 +293,12 @@ impl StoreError {
     }
 }
 
-/// Runs a step of a transaction on its own task, so that it ends even when the caller is dropped.
-async fn to_its_end<T: Send + 'static>(
-    step: impl Future<Output = Result<T, StoreError>> + Send + 'static,
-) -> Result<T, StoreError> {
-    #[expect(clippy::disallowed_methods, reason = "the task is awaited here, and must outlive us")]
-    match tokio::spawn(step).await {
-        Ok(result) => result,
-        Err(error) => match error.try_into_panic() {
-            Ok(panic) => std::panic::resume_unwind(panic),
-            Err(error) => {
-                Err(StoreError::new("the runtime is shutting down", Fault::InDoubt, error))
-            }
-        },
-    }
-}
-
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
 const BROKEN_TRANSACTION: &str = "the handler ended its transaction; handlers must not send \
      `COMMIT`, `ROLLBACK` or statements that commit implicitly";
+
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+const NESTED_TRANSACTION: &str = "the handler left a transaction open inside its own; commit it or \
+     roll it back before you return";
 
 #[cfg(feature = "postgres")]
 const SWALLOWED_ERROR: &str = "the handler ignored an error of a statement in its transaction, \
@@ -320,26 +328,65 @@ async fn begin_on<DB: sqlx::Database>(
     pool.begin_with(statement).await
 }
 
-/// Finds the driver's error in what a handler returned, also behind the handler's own types.
+/// Refuses a transaction inside which the handler left another one open: the driver would then
+/// release that one's savepoint where we mean to commit, and report success.
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+fn refuse_nested<DB: sqlx::Database>(connection: &DB::Connection) -> Result<(), StoreError> {
+    use sqlx_core::transaction::TransactionManager;
+
+    match DB::TransactionManager::get_transaction_depth(connection) {
+        0 | 1 => Ok(()),
+        _ => Err(StoreError::found(NESTED_TRANSACTION, Fault::Refused)),
+    }
+}
+
+/// Rolls back a transaction and those that the handler left open inside it. Otherwise only the
+/// innermost would be, and the connection would go back to the pool inside the others.
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
-fn sqlx_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a sqlx::Error> {
+async fn roll_back<DB: sqlx::Database>(mut transaction: sqlx::Transaction<'static, DB>) {
+    use sqlx_core::transaction::TransactionManager;
+
+    while DB::TransactionManager::get_transaction_depth(&transaction) > 1 {
+        if DB::TransactionManager::rollback(&mut transaction).await.is_err() {
+            break;
+        }
+    }
+    transaction.rollback().await.ok();
+}
+
+/// What the database's part in a handler's error means, also behind the handler's own types.
+///
+/// `anyhow` hides the driver's error, but not what that error has for its source: the server's.
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+fn fault_in(
+    error: &(dyn Error + 'static),
+    of_server: fn(&dyn DatabaseError) -> Fault,
+) -> Option<Fault> {
     let mut next = Some(error);
     while let Some(error) = next {
-        if let Some(found) = error.downcast_ref() {
-            return Some(found);
+        if let Some(error) = error.downcast_ref::<sqlx::Error>() {
+            return Some(fault(error, of_server));
+        }
+        if let Some(error) = error.downcast_ref::<Box<dyn DatabaseError>>() {
+            return Some(of_server(error.as_ref()));
         }
         next = error.source();
     }
     None
 }
 
+/// What an error before the commit means.
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+fn fault(error: &sqlx::Error, of_server: fn(&dyn DatabaseError) -> Fault) -> Fault {
+    error.as_database_error().map_or_else(|| driver_fault(error), of_server)
+}
+
 /// What an error that the database server did not send means, before the commit.
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 fn driver_fault(error: &sqlx::Error) -> Fault {
     match error {
         sqlx::Error::Io(_)
         | sqlx::Error::Tls(_)
-        | sqlx::Error::Protocol(_)
         | sqlx::Error::PoolTimedOut
         | sqlx::Error::PoolClosed
         | sqlx::Error::WorkerCrashed

@@ -4,10 +4,11 @@ use std::error::Error;
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
+use sqlx::error::DatabaseError;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
 use sqlx::{Connection, Executor};
 
-use super::{Claim, Claimed, Fault, Proof, Store, StoreError, migration};
+use super::{Claim, Claimed, Fault, Store, StoreError, migration};
 use crate::key::Digest;
 
 /// Claims in PostgreSQL 14 or later.
@@ -100,6 +101,23 @@ impl DerefMut for PostgresTransaction {
     }
 }
 
+impl PostgresTransaction {
+    /// Whether the transaction that claimed is committed. It is rolled back otherwise, and another
+    /// one is open afterwards, since in an aborted one there is no asking.
+    async fn was_committed(&mut self) -> Result<bool, sqlx::Error> {
+        let Some(id) = self.id.clone() else { return Ok(false) };
+        if super::refuse_nested::<sqlx::Postgres>(self).is_err() {
+            return Ok(false);
+        }
+        self.transaction.execute("ROLLBACK; BEGIN").await?;
+        let status: Option<String> = sqlx::query_scalar("SELECT pg_xact_status($1::text::xid8)")
+            .bind(id)
+            .fetch_one(&mut *self.transaction)
+            .await?;
+        Ok(status.as_deref() == Some("committed"))
+    }
+}
+
 impl Store for Postgres {
     type Connection = PgConnection;
     type Transaction = PostgresTransaction;
@@ -135,7 +153,7 @@ impl Store for Postgres {
             .map_err(failed("claim"))?;
         match (locked, id) {
             (false, _) => Ok(Claimed::Busy),
-            (true, None) => Ok(Claimed::Before(Proof(()))),
+            (true, None) => Ok(Claimed::Before),
             (true, id) => {
                 transaction.id = id;
                 Ok(Claimed::Ours)
@@ -145,6 +163,7 @@ impl Store for Postgres {
 
     async fn guard(transaction: &mut PostgresTransaction) -> Result<(), StoreError> {
         const GUARD: &str = "SELECT coalesce($1::text IS NULL OR $1 = pg_current_xact_id_if_assigned()::text, false)";
+        super::refuse_nested::<sqlx::Postgres>(transaction)?;
         let id = transaction.id.clone();
         let ours: Result<bool, _> =
             sqlx::query_scalar(GUARD).bind(id).fetch_one(&mut **transaction).await;
@@ -158,20 +177,23 @@ impl Store for Postgres {
         }
     }
 
+    async fn was_ended(transaction: &mut PostgresTransaction) -> bool {
+        transaction.was_committed().await.unwrap_or(false)
+    }
+
     async fn commit(transaction: PostgresTransaction) -> Result<(), StoreError> {
         transaction.transaction.commit().await.map_err(|error| {
-            let fault = match fault(&error) {
-                Fault::Unavailable => Fault::InDoubt,
-                // 40003: the server itself does not know.
-                _ if code(&error).as_deref() == Some("40003") => Fault::InDoubt,
-                fault => fault,
+            let fault = match (fault(&error), code(&error).as_deref()) {
+                // What is not the server's answer says nothing. 40003: the server does not know.
+                (_, None | Some("40003")) | (Fault::Unavailable, _) => Fault::InDoubt,
+                (fault, Some(_)) => fault,
             };
             StoreError::new("commit", fault, error)
         })
     }
 
     async fn rollback(transaction: PostgresTransaction) {
-        transaction.transaction.rollback().await.ok();
+        super::roll_back(transaction.transaction).await;
     }
 
     async fn is_claimed(&self, digest: Digest) -> Result<bool, StoreError> {
@@ -183,7 +205,7 @@ impl Store for Postgres {
     }
 
     fn fault_of(error: &(dyn Error + 'static)) -> Option<Fault> {
-        super::sqlx_error(error).map(fault)
+        super::fault_in(error, server_fault)
     }
 
     async fn migrate(&self) -> Result<(), StoreError> {
@@ -237,12 +259,14 @@ fn code(error: &sqlx::Error) -> Option<String> {
     Some(error.as_database_error()?.code()?.into_owned())
 }
 
-/// What an error before the commit means. Codes: PostgreSQL documentation, appendix A.
 fn fault(error: &sqlx::Error) -> Fault {
-    let Some(code) = code(error) else {
-        return super::driver_fault(error);
-    };
-    match code.as_str() {
+    super::fault(error, server_fault)
+}
+
+/// What an error of the server before the commit means. Codes: PostgreSQL documentation,
+/// appendix A.
+fn server_fault(error: &dyn DatabaseError) -> Fault {
+    match error.code().unwrap_or_default().as_ref() {
         // Serialization failure, deadlock, lock not available.
         "40001" | "40P01" | "55P03" => Fault::Contention,
         // Shutdown, crash, starting up, dropped database; idle transaction ended by the server.
@@ -250,7 +274,9 @@ fn fault(error: &sqlx::Error) -> Fault {
         // A read-only replica, as during a fail-over.
         "25006" => Fault::Unavailable,
         // Connection exceptions, insufficient resources, wrong role or password.
-        _ if ["08", "53", "28"].iter().any(|class| code.starts_with(class)) => Fault::Unavailable,
+        code if ["08", "53", "28"].iter().any(|class| code.starts_with(class)) => {
+            Fault::Unavailable
+        }
         _ => Fault::Refused,
     }
 }

@@ -4,12 +4,13 @@ use std::error::Error;
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
-use sqlx::SqliteConnection;
+use sqlx::error::DatabaseError;
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
 };
+use sqlx::{Executor, SqliteConnection};
 
-use super::{Claim, Claimed, Fault, Proof, Store, StoreError, migration};
+use super::{Claim, Claimed, Fault, Store, StoreError, migration};
 use crate::key::Digest;
 
 /// Claims in an SQLite file.
@@ -109,8 +110,9 @@ impl Store for Sqlite {
     async fn begin(&self) -> Result<SqliteTransaction, StoreError> {
         // The write lock is taken now: a transaction that reads first and writes later is refused
         // at once when another has written in between, whatever the busy time-out.
-        let transaction =
-            super::begin_on(&self.pool, "BEGIN IMMEDIATE").await.map_err(failed("begin"))?;
+        let transaction = super::begin_on(&self.pool, "BEGIN IMMEDIATE; SAVEPOINT idem")
+            .await
+            .map_err(failed("begin"))?;
         Ok(SqliteTransaction { transaction, claimed: None })
     }
 
@@ -128,37 +130,49 @@ impl Store for Sqlite {
             .map_err(failed("claim"))?
             .rows_affected();
         if inserted == 0 {
-            return Ok(Claimed::Before(Proof(())));
+            return Ok(Claimed::Before);
         }
         transaction.claimed = Some(claim.digest);
         Ok(Claimed::Ours)
     }
 
-    /// A claim that is gone was rolled back by the handler. One that the handler committed shows
-    /// itself in our own commit, which then finds no transaction.
+    /// The savepoint that was set when the transaction began ends with it.
     async fn guard(transaction: &mut SqliteTransaction) -> Result<(), StoreError> {
-        let Some(digest) = transaction.claimed else {
-            return Ok(());
-        };
-        if is_claimed(&mut **transaction, digest).await.map_err(failed("guard"))? {
-            Ok(())
-        } else {
-            Err(StoreError::found(super::BROKEN_TRANSACTION, Fault::Broken))
+        super::refuse_nested::<sqlx::Sqlite>(transaction)?;
+        match transaction.execute("RELEASE idem").await {
+            Ok(_) => Ok(()),
+            Err(error) if is_without_savepoint(&error) => {
+                Err(StoreError::new(super::BROKEN_TRANSACTION, Fault::Broken, error))
+            }
+            Err(error) => Err(failed("guard")(error)),
         }
+    }
+
+    /// Without its savepoint the transaction has ended, by the handler, or by SQLite itself after
+    /// an error; the claim tells which.
+    async fn was_ended(transaction: &mut SqliteTransaction) -> bool {
+        let Some(digest) = transaction.claimed else { return false };
+        let guarded = Self::guard(transaction).await;
+        if !guarded.is_err_and(|error| error.fault() == Fault::Broken) {
+            return false;
+        }
+        // An error where the handler has begun no other.
+        transaction.execute("ROLLBACK").await.ok();
+        is_claimed(&mut **transaction, digest).await.unwrap_or(true)
     }
 
     async fn commit(transaction: SqliteTransaction) -> Result<(), StoreError> {
         transaction.transaction.commit().await.map_err(|error| match fault(&error) {
             Fault::Unavailable => StoreError::new("commit", Fault::InDoubt, error),
-            _ if has_no_transaction(&error) => {
-                StoreError::new(super::BROKEN_TRANSACTION, Fault::Broken, error)
+            _ if error.as_database_error().is_none() => {
+                StoreError::new("commit", Fault::InDoubt, error)
             }
             fault => StoreError::new("commit", fault, error),
         })
     }
 
     async fn rollback(transaction: SqliteTransaction) {
-        transaction.transaction.rollback().await.ok();
+        super::roll_back(transaction.transaction).await;
     }
 
     async fn is_claimed(&self, digest: Digest) -> Result<bool, StoreError> {
@@ -166,7 +180,7 @@ impl Store for Sqlite {
     }
 
     fn fault_of(error: &(dyn Error + 'static)) -> Option<Fault> {
-        super::sqlx_error(error).map(fault)
+        super::fault_in(error, server_fault)
     }
 
     async fn migrate(&self) -> Result<(), StoreError> {
@@ -218,25 +232,24 @@ fn failed(operation: &'static str) -> impl Fn(sqlx::Error) -> StoreError {
     move |error| StoreError::new(operation, fault(&error), error)
 }
 
-/// The primary result code, the low byte of the extended code that sqlx reports.
-fn code(error: &sqlx::Error) -> Option<u32> {
-    let extended: u32 = error.as_database_error()?.code()?.parse().ok()?;
-    Some(extended & 0xff)
-}
-
 /// `SQLITE_ERROR` has no narrower code for this; the text has been the same since 2009.
-fn has_no_transaction(error: &sqlx::Error) -> bool {
-    error.as_database_error().is_some_and(|e| e.message().contains("no transaction is active"))
+fn is_without_savepoint(error: &sqlx::Error) -> bool {
+    error.as_database_error().is_some_and(|e| e.message().contains("no such savepoint"))
 }
 
-/// What an error before the commit means. Codes: "Result and Error Codes" of SQLite.
 fn fault(error: &sqlx::Error) -> Fault {
-    match code(error) {
-        None => super::driver_fault(error),
+    super::fault(error, server_fault)
+}
+
+/// What an error of SQLite before the commit means. Codes: its "Result and Error Codes".
+fn server_fault(error: &dyn DatabaseError) -> Fault {
+    let extended: u32 = error.code().and_then(|code| code.parse().ok()).unwrap_or_default();
+    // The primary code is the low byte of the extended one.
+    match extended & 0xff {
         // SQLITE_BUSY, SQLITE_LOCKED.
-        Some(5 | 6) => Fault::Contention,
+        5 | 6 => Fault::Contention,
         // SQLITE_NOMEM, SQLITE_IOERR, SQLITE_FULL, SQLITE_CANTOPEN.
-        Some(7 | 10 | 13 | 14) => Fault::Unavailable,
-        Some(_) => Fault::Refused,
+        7 | 10 | 13 | 14 => Fault::Unavailable,
+        _ => Fault::Refused,
     }
 }

@@ -34,7 +34,7 @@ const LOCK_REMAINING_DEFAULT: Duration = Duration::from_secs(5);
 pub(super) fn delivery(source: &SourceId, message: &RawMessage) -> Delivery {
     let mut delivery = match body(&message.body) {
         Ok(bytes) => Delivery::new(source.clone(), bytes),
-        Err(defect) => Delivery::new(source.clone(), Bytes::new()).with_body_defect(defect),
+        Err(defect) => Delivery::new(source.clone(), Bytes::new()).with_unreadable_body(defect),
     };
     if let Some(properties) = &message.properties {
         delivery = with_properties(delivery, properties);

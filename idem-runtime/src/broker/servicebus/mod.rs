@@ -95,6 +95,10 @@ impl ServiceBus {
 impl Queue {
     /// The queue's dead letters, as a source of its own. Its id is that of the queue, so that a
     /// message keeps its level 1 key when it is handled from there.
+    ///
+    /// A dead letter that fails again is given back after a pause, and one that is rejected again
+    /// stays locked until its lock ends: there is no other place for either. As many of these as
+    /// may be in flight hide the ones behind them, so remove what can never be handled.
     #[must_use]
     pub fn dead_letters(mut self) -> Self {
         self.is_dead_letters = true;

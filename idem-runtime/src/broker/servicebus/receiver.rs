@@ -35,6 +35,12 @@ type Reply<T> = oneshot::Sender<Result<T, BrokerError>>;
 /// The first error of the connection ends it: [`receive`](Receiver::receive) tells the error, and
 /// whoever consumes opens a new one. What was not settled comes again when its lock has run out.
 /// Dropping it is as good as [`close`](Receiver::close), only that nobody waits.
+///
+/// At most `prefetch` messages are held by whoever received them. As many again may wait in the
+/// client, under locks that nobody renews: where handlers run longer than a lock holds, a message
+/// can come whose lock has run out, with a [`lock_remaining`](Locked::lock_remaining) of zero and
+/// a delivery wasted. The client asks for more messages each time half of `prefetch` has been
+/// settled, so slow handlers leave up to half of the room unused.
 pub struct LinkReceiver {
     deliveries: mpsc::Receiver<Result<Locked, BrokerError>>,
     settler: LinkSettler,
@@ -66,7 +72,8 @@ impl LinkReceiver {
         let limit = usize::try_from(prefetch).unwrap_or(usize::MAX);
         // One more than can be held: the last one is the error that ends the receiver.
         let (deliver, deliveries) = mpsc::channel(limit.saturating_add(1));
-        let (commands, commanded) = mpsc::channel(limit);
+        // For each message held: one who waits for a renewal or a settlement, and one who is gone.
+        let (commands, commanded) = mpsc::channel(limit.saturating_mul(2));
         let (open, closing) = oneshot::channel();
 
         let there = place.clone();
@@ -119,7 +126,17 @@ impl Receiver for LinkReceiver {
         }
     }
 
+    fn stop(&mut self) {
+        self.deliveries.close();
+        while let Ok(received) = self.deliveries.try_recv() {
+            if let Ok(locked) = received {
+                self.settler.give_back(locked.lock);
+            }
+        }
+    }
+
     async fn close(mut self) {
+        self.stop();
         drop(self.open);
         self.worker.ended(&self.place).await;
     }
@@ -133,6 +150,13 @@ impl Settler for LinkSettler {
     /// Completing does not wait for the broker's answer, which the client does not give.
     async fn settle(&self, lock: LockId, settlement: Settlement) -> Result<(), BrokerError> {
         self.ask(|reply| Command::Settle(lock, settlement, reply)).await
+    }
+
+    fn give_back(&self, lock: LockId) {
+        let (reply, _) = oneshot::channel();
+        // There is a place for it beside the renewal that its owner may have left behind. After
+        // the receiver has gone, the lock runs out by itself.
+        self.commands.try_send(Command::Settle(lock, Settlement::Abandon, reply)).ok();
     }
 }
 
@@ -189,6 +213,8 @@ enum Event {
     Command(Command),
     Renewed(LockId, ServiceBusReceivedMessage),
     LockEnded(Instant, LockId),
+    /// Nobody wants to receive any more.
+    Stopped,
     Received(Option<ServiceBusReceivedMessage>),
     Failed(BrokerError),
 }
@@ -202,10 +228,9 @@ impl Actor {
                 Event::Command(command) => self.obey(command).await,
                 Event::Renewed(lock, message) => self.take_back(lock, message).await,
                 Event::LockEnded(at, lock) => self.let_go(at, lock).await,
-                Event::Received(message) => {
-                    self.deliver(message);
-                    Ok(())
-                }
+                Event::Stopped => Ok(()),
+                Event::Received(Some(message)) => self.deliver(message).await,
+                Event::Received(None) => Ok(()),
                 Event::Failed(error) => Err(error),
             };
             if let Err(error) = handled {
@@ -228,7 +253,7 @@ impl Actor {
     /// renewal for each message held. A message that was renewed is taken back before the one who
     /// asked for it can ask for more.
     async fn next(&mut self, closing: &mut oneshot::Receiver<()>) -> Event {
-        let room = self.held.len() + self.left.len() < self.limit;
+        let room = self.held.len() + self.left.len() < self.limit && !self.deliveries.is_closed();
         let lock_ends = self.left.first_key_value().map(|(key, _)| *key);
         tokio::select! {
             biased;
@@ -236,6 +261,7 @@ impl Actor {
             Some((lock, message)) = self.renewed.recv() => Event::Renewed(lock, message),
             Some(command) = self.commands.recv() => Event::Command(command),
             (at, lock) = passed(lock_ends) => Event::LockEnded(at, lock),
+            () = self.deliveries.closed(), if room => Event::Stopped,
             received = self.link.receive(), if room => match received {
                 Ok(message) => Event::Received(message),
                 Err(error) => Event::Failed(error),
@@ -243,8 +269,7 @@ impl Actor {
         }
     }
 
-    fn deliver(&mut self, message: Option<ServiceBusReceivedMessage>) {
-        let Some(message) = message else { return };
+    async fn deliver(&mut self, message: ServiceBusReceivedMessage) -> Result<(), BrokerError> {
         self.locks += 1;
         let lock = LockId(self.locks);
         let raw = message.raw_amqp_message();
@@ -253,10 +278,13 @@ impl Actor {
             lock,
             lock_remaining: message::lock_remaining(raw),
         };
-        let message = Some(message);
-        self.held.insert(lock, Held { message, awaiting: None });
-        // There is a place for each message held. Nobody listens when we are about to be closed.
-        self.deliveries.try_send(Ok(locked)).ok();
+        // There is a place for each message held.
+        if self.deliveries.try_send(Ok(locked)).is_err() {
+            // It came at the moment of the stop.
+            return self.link.settle(&message, Settlement::Abandon).await;
+        }
+        self.held.insert(lock, Held { message: Some(message), awaiting: None });
+        Ok(())
     }
 
     /// An error means that the link has failed.

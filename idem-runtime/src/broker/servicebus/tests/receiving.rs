@@ -122,3 +122,25 @@ async fn no_more_is_delivered_than_may_be_held() {
     assert!(more.is_err(), "{more:?}");
     assert_eq!(emulator.counts("orders").unwrap().locked, 4);
 }
+
+#[tokio::test]
+async fn after_a_stop_no_message_is_taken_and_what_was_received_is_settled() {
+    let (emulator, bus) = start_with_orders().await;
+    send(&bus, 4).await;
+    let mut receiver = bus.queue("orders").open(8).await.unwrap();
+    let settler = receiver.settler();
+    let first = receive(&mut receiver).await;
+    // The other three wait for us.
+    eventually("delivery", || emulator.events().totals().delivered == 4).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    receiver.stop();
+    eventually("return", || emulator.events().totals().abandoned == 3).await;
+
+    let renewed = settler.renew(first.lock).await.unwrap();
+    assert!(renewed > Duration::from_secs(50), "{renewed:?}");
+    settler.settle(first.lock, complete()).await.unwrap();
+    eventually("completion", || emulator.events().totals().completed == 1).await;
+    let more = tokio::time::timeout(Duration::from_millis(200), receiver.receive()).await;
+    assert!(more.is_err(), "{more:?}");
+    receiver.close().await;
+}

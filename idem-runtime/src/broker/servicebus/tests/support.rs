@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::Settlement;
 use crate::broker::servicebus::{LinkReceiver, ServiceBus};
 use crate::broker::{Locked, OutgoingMessage, Receiver};
-use crate::store::Proof;
+use crate::execute::Proof;
 use idem_emulator::{Emulator, QueueOptions};
 use tokio::time::timeout;
 

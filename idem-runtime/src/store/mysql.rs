@@ -1,0 +1,420 @@
+//! The ledger in MariaDB and MySQL, through sqlx.
+//!
+//! What is particular about these engines: DDL commits the open transaction without a word, a
+//! deadlock rolls back the whole transaction, and the connection then goes on without one. A
+//! savepoint that is set when the transaction begins finds out all three, since it ends with it.
+
+use std::error::Error;
+use std::ops::{Deref, DerefMut};
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use sqlx::error::DatabaseError;
+use sqlx::mysql::{
+    MySqlConnectOptions, MySqlConnection, MySqlDatabaseError, MySqlPool, MySqlPoolOptions,
+};
+use sqlx::pool::PoolConnection;
+use sqlx::{AssertSqlSafe, Connection, Database, Executor, MySql, Row, SqlSafeStr};
+use sqlx_core::transaction::TransactionManager;
+use tokio::time::timeout;
+
+use super::{Claim, Claimed, Fault, Store, StoreError, migration};
+use crate::key::Digest;
+
+/// Claims in MariaDB 10.6 or later, or MySQL 8.
+///
+/// The tables that handlers write must be InnoDB's, as they are by default: others ignore
+/// transactions. Transactions of handlers have a pool of connections of their own, which do not
+/// commit by themselves: what a handler writes after the server has rolled its transaction back,
+/// as at a deadlock, would otherwise stay.
+///
+/// MySQL has no lock wait below a second. There, a key in progress is found busy after a second,
+/// and handlers' own statements wait for locks as long and no longer.
+#[derive(Clone, Debug)]
+pub struct Mysql {
+    /// The application's.
+    pool: MySqlPool,
+    /// The handlers' transactions'.
+    transactions: MySqlPool,
+}
+
+/// How many connections [`Mysql::connect`] allows itself in each pool.
+const CONNECTIONS_MAX: u32 = 24;
+
+/// How long a handler waits for a connection before its message is tried again later.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long the guard and the rollback wait for a server that has nothing to wait for. A connection
+/// that has lost step may never answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+impl Mysql {
+    /// Connects to the database of a URL, `mysql://user:password@host:port/database`.
+    ///
+    /// Handlers' transactions have at most 24 connections, which should be more than the consumer
+    /// has messages in flight, and [`pool`](Self::pool) has as many; use
+    /// [`from_pool`](Self::from_pool) for another size.
+    ///
+    /// # Errors
+    ///
+    /// When the URL cannot be read or the database cannot be reached now. The error names host and
+    /// database, never the password.
+    pub async fn connect(url: &str) -> Result<Self, StoreError> {
+        let options: MySqlConnectOptions = url.parse().map_err(|error| {
+            let advice = format!("the database URL cannot be read; {URL_EXAMPLE}");
+            StoreError::new(advice, Fault::Refused, error)
+        })?;
+        connect_once(&options).await?;
+        let pool = MySqlPoolOptions::new()
+            .max_connections(CONNECTIONS_MAX)
+            .acquire_timeout(ACQUIRE_TIMEOUT)
+            // A ping before each transaction costs a round trip; a dead connection shows itself
+            // when the transaction begins, where another attempt is free of doubt.
+            .test_before_acquire(false)
+            .connect_lazy_with(options);
+        Ok(Self::from_pool(pool))
+    }
+
+    /// Uses the database of a pool that the application has already.
+    ///
+    /// Handlers' transactions get a second pool with the same options and size, so that the
+    /// settings they need do not reach the application's own statements.
+    pub fn from_pool(pool: MySqlPool) -> Self {
+        let options = MySqlConnectOptions::clone(&pool.connect_options());
+        let transactions = pool.options().clone().min_connections(0).connect_lazy_with(options);
+        Self { pool, transactions }
+    }
+
+    /// The pool, for the application's own queries outside handlers.
+    pub fn pool(&self) -> &MySqlPool {
+        &self.pool
+    }
+}
+
+const URL_EXAMPLE: &str = "write `mysql://user:password@host:port/database`";
+
+/// The pool would keep trying a database that is down; at start its error is wanted at once.
+async fn connect_once(options: &MySqlConnectOptions) -> Result<(), StoreError> {
+    let (host, port) = (options.get_host(), options.get_port());
+    let Some(database) = options.get_database() else {
+        let advice = format!("the database URL names no database; {URL_EXAMPLE}");
+        return Err(StoreError::found(advice, Fault::Refused));
+    };
+    let connection = MySqlConnection::connect_with(options).await.map_err(|error| {
+        let advice = format!(
+            "cannot connect to MariaDB or MySQL database `{database}` at {host}:{port}; \
+             check that it runs, and the URL's user and password"
+        );
+        StoreError::new(advice, fault(&error), error)
+    })?;
+    connection.close().await.ok();
+    Ok(())
+}
+
+/// Counts a connection's transactions, so that a handler's `begin` sets a savepoint.
+type Manager = <MySql as Database>::TransactionManager;
+
+/// A transaction, and the claim that it holds.
+///
+/// The connection of one that is dropped before its end is closed: a statement that was dropped
+/// while it ran leaves the driver unsure which answer belongs to which statement.
+#[derive(Debug)]
+pub struct MysqlTransaction {
+    connection: PoolConnection<MySql>,
+    /// A random number that tells this transaction's claim from those of others.
+    holder: i64,
+    claimed: Option<Digest>,
+    has_ended: bool,
+    /// An answer was not what we had asked for, or none came: there is no use in asking again.
+    is_out_of_step: bool,
+}
+
+impl Drop for MysqlTransaction {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.connection.close_on_drop();
+        }
+    }
+}
+
+impl Deref for MysqlTransaction {
+    type Target = MySqlConnection;
+
+    fn deref(&self) -> &MySqlConnection {
+        &self.connection
+    }
+}
+
+impl DerefMut for MysqlTransaction {
+    fn deref_mut(&mut self) -> &mut MySqlConnection {
+        &mut self.connection
+    }
+}
+
+impl Store for Mysql {
+    type Connection = MySqlConnection;
+    type Transaction = MysqlTransaction;
+
+    const MIGRATIONS: &'static [&'static str] = &[include_str!("migrations/mysql/0001_claims.sql")];
+
+    async fn begin(&self) -> Result<MysqlTransaction, StoreError> {
+        // One round trip. MySQL alone reads the comment: see `CLAIM`. Read write is said aloud, so
+        // that a read-only replica refuses here.
+        const BEGIN: &str = "SET autocommit = 0 /*!80000 , innodb_lock_wait_timeout = 1 */; \
+             SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
+             START TRANSACTION READ WRITE; SAVEPOINT idem";
+        let mut connection = self.transactions.acquire().await.map_err(failed("begin"))?;
+        if let Err(error) = Manager::begin(&mut connection, Some(BEGIN.into_sql_str())).await {
+            connection.close_on_drop();
+            return Err(failed("begin")(error));
+        }
+        let holder = fastrand::i64(0..i64::MAX);
+        Ok(MysqlTransaction {
+            connection,
+            holder,
+            claimed: None,
+            has_ended: false,
+            is_out_of_step: false,
+        })
+    }
+
+    async fn claim(
+        transaction: &mut MysqlTransaction,
+        claim: Claim,
+    ) -> Result<Claimed, StoreError> {
+        // MariaDB alone reads the comment: a key that is locked is then found busy at once.
+        // A plain insert takes a shared lock on the row that it meets, and two that waited for the
+        // same holder deadlock when that one rolls back. This one takes an exclusive lock, given
+        // that the update changes something.
+        const CLAIM: &str = "/*M! SET STATEMENT innodb_lock_wait_timeout = 0 FOR */ \
+             INSERT INTO idem_claim (digest, scope, holder) VALUES (?, ?, ?) \
+             ON DUPLICATE KEY UPDATE holder = holder + 1";
+        let affected = sqlx::query(CLAIM)
+            .bind(&claim.digest.as_bytes()[..])
+            .bind(claim.scope)
+            .bind(transaction.holder)
+            .execute(&mut **transaction)
+            .await;
+        match affected.map(|done| done.rows_affected()) {
+            Ok(1) => {
+                transaction.claimed = Some(claim.digest);
+                Ok(Claimed::Ours)
+            }
+            Ok(2) => Ok(Claimed::Before),
+            Ok(_) => Err(StoreError::found(UNCLEAR_CLAIM, Fault::Refused)),
+            Err(error) if number(&error) == Some(LOCK_WAIT_TIMEOUT) => Ok(Claimed::Busy),
+            Err(error) => Err(failed("claim")(error)),
+        }
+    }
+
+    async fn guard(transaction: &mut MysqlTransaction) -> Result<(), StoreError> {
+        super::refuse_nested::<MySql>(transaction)?;
+        match transaction.run("RELEASE SAVEPOINT idem").await {
+            Ok(()) => Ok(()),
+            Err(error) if number(&error) == Some(NO_SUCH_SAVEPOINT) => {
+                Err(transaction.lost().await)
+            }
+            Err(error) => Err(failed("guard")(error)),
+        }
+    }
+
+    async fn was_ended(transaction: &mut MysqlTransaction) -> bool {
+        if transaction.claimed.is_none() {
+            return false;
+        }
+        let guarded = Self::guard(transaction).await;
+        guarded.is_err_and(|error| error.fault() == Fault::Broken)
+    }
+
+    async fn commit(mut transaction: MysqlTransaction) -> Result<(), StoreError> {
+        Manager::commit(&mut transaction).await.map_err(|error| {
+            let fault = match fault(&error) {
+                Fault::Contention => Fault::Contention,
+                // No constraint is deferred here. What else goes wrong, such as an interruption
+                // or a full disk, leaves open how far the commit came.
+                Fault::Unavailable | Fault::Refused | Fault::InDoubt | Fault::Broken => {
+                    Fault::InDoubt
+                }
+            };
+            StoreError::new("commit", fault, error)
+        })?;
+        transaction.has_ended = true;
+        Ok(())
+    }
+
+    async fn rollback(mut transaction: MysqlTransaction) {
+        let rolled_back = transaction.run("ROLLBACK").await.is_ok();
+        let is_nested = super::refuse_nested::<MySql>(&transaction).is_err();
+        if rolled_back && !is_nested {
+            // Sends another, and waits for nothing: it is the driver that has to know.
+            Manager::start_rollback(&mut transaction);
+            transaction.has_ended = true;
+        }
+    }
+
+    async fn is_claimed(&self, digest: Digest) -> Result<bool, StoreError> {
+        sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM idem_claim WHERE digest = ?)")
+            .bind(&digest.as_bytes()[..])
+            .fetch_one(&self.pool)
+            .await
+            .map_err(failed("read the claim"))
+    }
+
+    fn fault_of(error: &(dyn Error + 'static)) -> Option<Fault> {
+        super::fault_in(error, server_fault)
+    }
+
+    async fn migrate(&self) -> Result<(), StoreError> {
+        let mut connection = self.pool.acquire().await.map_err(failed("migrate"))?;
+        let migrated = migrate_alone(&mut connection).await;
+        // Closing gives the lock back, whatever happened.
+        connection.close().await.ok();
+        migrated
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        let found = match version(&self.pool).await {
+            Err(error) if number(&error) == Some(NO_SUCH_TABLE) => 0,
+            found => found.map_err(failed("read the ledger's version"))?,
+        };
+        migration::check(Self::MIGRATIONS, found)
+    }
+}
+
+impl MysqlTransaction {
+    /// Runs statements of ours, and proves by a number that the answer is theirs.
+    async fn run(&mut self, statements: &'static str) -> Result<(), sqlx::Error> {
+        if self.is_out_of_step {
+            return Err(out_of_step());
+        }
+        let sql = format!("{statements}; SELECT {}", self.holder);
+        let answer = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_one(&mut *self.connection);
+        // The driver panics at some answers that it does not expect.
+        let answer = timeout(ANSWER_TIMEOUT, AssertUnwindSafe(answer).catch_unwind()).await;
+        let result = match answer {
+            Ok(Ok(Ok(row))) if row.try_get(0).is_ok_and(|number: i64| number == self.holder) => {
+                Ok(())
+            }
+            Ok(Ok(Err(error))) if !matches!(error, sqlx::Error::RowNotFound) => Err(error),
+            _ => Err(out_of_step()),
+        };
+        self.is_out_of_step = result.as_ref().is_err_and(|error| number(error).is_none());
+        result
+    }
+
+    /// What a lost savepoint means: everything since is in a transaction that is rolled back now,
+    /// so nothing is committed unless the claim is. Without a claim there is no telling.
+    async fn lost(&mut self) -> StoreError {
+        let was_committed = match self.claimed {
+            Some(digest) => self.was_committed(digest).await,
+            None => Ok(true),
+        };
+        match was_committed {
+            Ok(true) => StoreError::found(super::BROKEN_TRANSACTION, Fault::Broken),
+            Ok(false) => StoreError::found(ROLLED_BACK, Fault::Refused),
+            Err(error) => failed("guard")(error),
+        }
+    }
+
+    /// Rolls back, and says whether this very claim was committed behind our back.
+    async fn was_committed(&mut self, digest: Digest) -> Result<bool, sqlx::Error> {
+        const COMMITTED: &str =
+            "SELECT EXISTS (SELECT 1 FROM idem_claim WHERE digest = ? AND holder = ?)";
+        self.run("ROLLBACK").await?;
+        let was_committed = sqlx::query_scalar(COMMITTED)
+            .bind(&digest.as_bytes()[..])
+            .bind(self.holder)
+            .fetch_one(&mut *self.connection)
+            .await?;
+        // Reading has begun another transaction, which would keep the table's definition locked.
+        self.run("ROLLBACK").await?;
+        Ok(was_committed)
+    }
+}
+
+const UNCLEAR_CLAIM: &str = "claim: the server has neither inserted nor updated one row; check that \
+     `idem_claim` has no triggers, and that nothing between here and the server changes statements";
+
+const ROLLED_BACK: &str = "the transaction was rolled back, by the database after an error such \
+     as a deadlock, or by the handler; return the errors of statements, and do not send `ROLLBACK`";
+
+fn out_of_step() -> sqlx::Error {
+    let problem = "the connection has lost step, as it does when a handler drops a statement that \
+         runs; let statements run to their end";
+    sqlx::Error::Protocol(problem.to_owned())
+}
+
+/// Applies what is missing, while migrations of the same database elsewhere wait.
+///
+/// DDL cannot be rolled back here. Each version is one statement that can be run again, and its
+/// number is written after it: an interrupted migration is taken up where it stopped.
+async fn migrate_alone(connection: &mut MySqlConnection) -> Result<(), StoreError> {
+    // Names of locks are the server's, not the database's, and have at most 64 characters.
+    const LOCK: &str = "SELECT coalesce(get_lock(concat('idem:', sha1(database())), 60), 0)";
+    connection.execute("SET autocommit = 1").await.map_err(failed("migrate"))?;
+    let locked: i64 =
+        sqlx::query_scalar(LOCK).fetch_one(&mut *connection).await.map_err(failed("migrate"))?;
+    if locked == 0 {
+        let waited = "migrate: another migration of this database has not ended in a minute";
+        return Err(StoreError::found(waited, Fault::Contention));
+    }
+    let create = "CREATE TABLE IF NOT EXISTS idem_migration (version INT PRIMARY KEY, \
+                  applied_at TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6)) ENGINE = InnoDB";
+    connection.execute(create).await.map_err(failed("migrate"))?;
+    let version = version(&mut *connection).await.map_err(failed("migrate"))?;
+    for (version, sql) in migration::pending(Mysql::MIGRATIONS, version)? {
+        connection.execute(sql).await.map_err(failed("migrate"))?;
+        sqlx::query("INSERT INTO idem_migration (version) VALUES (?)")
+            .bind(version)
+            .execute(&mut *connection)
+            .await
+            .map_err(failed("migrate"))?;
+    }
+    Ok(())
+}
+
+async fn version(connection: impl sqlx::MySqlExecutor<'_>) -> Result<i32, sqlx::Error> {
+    sqlx::query_scalar("SELECT coalesce(max(version), 0) FROM idem_migration")
+        .fetch_one(connection)
+        .await
+}
+
+fn failed(operation: &'static str) -> impl Fn(sqlx::Error) -> StoreError {
+    move |error| StoreError::new(operation, fault(&error), error)
+}
+
+const NO_SUCH_TABLE: u16 = 1146;
+const LOCK_WAIT_TIMEOUT: u16 = 1205;
+const NO_SUCH_SAVEPOINT: u16 = 1305;
+
+fn number(error: &sqlx::Error) -> Option<u16> {
+    number_of(error.as_database_error()?)
+}
+
+fn number_of(error: &dyn DatabaseError) -> Option<u16> {
+    Some(error.try_downcast_ref::<MySqlDatabaseError>()?.number())
+}
+
+fn fault(error: &sqlx::Error) -> Fault {
+    super::fault(error, server_fault)
+}
+
+/// What an error of the server before the commit means. Numbers: the "Server Error Message
+/// Reference" of MySQL and "MariaDB Error Codes"; the SQLSTATE is too coarse to go by.
+fn server_fault(error: &dyn DatabaseError) -> Fault {
+    match number_of(error).unwrap_or_default() {
+        // Record changed since it was read, lock wait, deadlock, failed certification in a group,
+        // lock not to be had without waiting.
+        1020 | LOCK_WAIT_TIMEOUT | 1213 | 3101 | 3572 => Fault::Contention,
+        // Too many connections, of all, of the user, in the hour; no thread; no memory; disk full.
+        1040 | 1203 | 1226 | 1135 | 1037 | 1041 | 1021 | 1114 => Fault::Unavailable,
+        // Wrong user or password, for the server or the database; host not allowed or blocked.
+        1044 | 1045 | 1698 | 1129 | 1130 => Fault::Unavailable,
+        // Shutdown, node of a cluster not ready, connection killed, connection idle for too long.
+        1053 | 1047 | 1927 | 4031 => Fault::Unavailable,
+        // A read-only replica, as during a fail-over.
+        1290 | 1792 | 1836 => Fault::Unavailable,
+        _ => Fault::Refused,
+    }
+}

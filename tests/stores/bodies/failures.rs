@@ -1,0 +1,133 @@
+//! What handlers do wrong, and what fails under them.
+
+use idem_runtime::Outcome;
+use idem_runtime::outcome::RetryReason;
+use idem_runtime::store::Fault;
+use serde_json::json;
+
+use super::{assert_counts, assert_outcome};
+use crate::engines::Engine;
+
+/// The invoices table has this number already.
+const TAKEN: &str = "INSERT INTO invoices (number) VALUES (1)";
+
+pub(crate) async fn a_failed_handler_leaves_nothing_behind_and_may_succeed_later(
+    engine: &impl Engine,
+) {
+    let failed = engine.place("r1", "fail").await;
+    assert_outcome!(failed, Outcome::Retry(RetryReason::Handler(error)) if error.to_string() == "the shop is closed");
+    assert_counts(engine, 0, 0).await;
+    assert_outcome!(engine.place("r1", "ok").await, Outcome::Done(_));
+    assert_counts(engine, 1, 1).await;
+}
+
+pub(crate) async fn a_panic_leaves_nothing_behind(engine: &impl Engine) {
+    for _ in 0..30 {
+        let panicked = engine.place("r1", "panic").await;
+        assert_outcome!(panicked, Outcome::Retry(RetryReason::Panic(text)) if text == "boom");
+    }
+    assert_counts(engine, 0, 0).await;
+    assert_outcome!(engine.place("r1", "ok").await, Outcome::Done(_));
+    assert_counts(engine, 1, 1).await;
+}
+
+pub(crate) async fn a_rejection_leaves_nothing_behind(engine: &impl Engine) {
+    let rejected = engine.place("r1", "reject").await;
+    assert_outcome!(rejected, Outcome::Reject(rejection) if rejection.reason() == "UnknownCustomer");
+    assert_counts(engine, 0, 0).await;
+}
+
+/// whatever constraint the handler's own statement breaks, that of the claims
+/// included.
+pub(crate) async fn a_violation_in_the_handler_is_never_a_duplicate(engine: &impl Engine) {
+    let broken = [
+        (TAKEN, "number"),
+        ("INSERT INTO invoices (number) VALUES (NULL)", "number"),
+        ("INSERT INTO invoices (number, amount) VALUES (2, -1)", "amount"),
+        ("INSERT INTO invoices (number, customer_id) VALUES (3, 42)", "constraint"),
+        ("INSERT INTO idem_claim SELECT * FROM idem_claim", ""),
+    ];
+    for (sql, named) in broken {
+        assert_handler_failed(engine.place("r1", json!({ "run": sql })).await, named);
+        assert_counts(engine, 0, 0).await;
+    }
+    assert_outcome!(engine.place("r1", "ok").await, Outcome::Done(_));
+}
+
+pub(crate) async fn a_violation_in_a_trigger_is_never_a_duplicate<E: Engine>(engine: &E) {
+    engine.execute(E::TRIGGER).await;
+    let fires = json!({ "run": "INSERT INTO customers (id) VALUES (8)" });
+    assert_handler_failed(engine.place("r1", fires).await, "number");
+    assert_counts(engine, 0, 0).await;
+}
+
+fn assert_handler_failed(outcome: Outcome, named: &str) {
+    let Outcome::Retry(reason @ RetryReason::Handler(_)) = outcome else {
+        panic!("{outcome:?}");
+    };
+    assert!(reason.to_string().to_lowercase().contains(named), "{reason}");
+}
+
+/// PostgreSQL would answer our `COMMIT` with a rollback, and the driver call that success.
+/// Other engines undo the failed statement only, so that the rest may be committed.
+pub(crate) async fn a_swallowed_error_never_ends_as_done_where_it_dooms_the_transaction<
+    E: Engine,
+>(
+    engine: &E,
+) {
+    swallow(engine, TAKEN).await;
+}
+
+pub(crate) async fn a_swallowed_time_out_is_like_any_other_error<E: Engine>(engine: &E) {
+    if let Some(server) = E::SERVER {
+        swallow(engine, server.time_out).await;
+    }
+}
+
+async fn swallow<E: Engine>(engine: &E, sql: &str) {
+    let outcome = engine.place("r1", json!({ "ignore": sql })).await;
+    if E::ERRORS_DOOM {
+        assert_outcome!(outcome, Outcome::Retry(RetryReason::NotCommitted(error)) if error.to_string().contains("ignored an error"));
+        assert_counts(engine, 0, 0).await;
+        assert_outcome!(engine.place("r1", "ok").await, Outcome::Done(_));
+    } else {
+        assert_outcome!(outcome, Outcome::Done(_));
+    }
+    assert_counts(engine, 1, 1).await;
+}
+
+/// in the key it works everywhere, since the claim holds a digest.
+pub(crate) async fn a_text_with_nul_is_stored_or_refused<E: Engine>(engine: &E) {
+    let outcome = engine.place("a\0b", json!({ "insert": "c\0d" })).await;
+    if E::TAKES_NUL {
+        assert_outcome!(outcome, Outcome::Done(_));
+        assert_counts(engine, 2, 1).await;
+    } else {
+        assert_handler_failed(outcome, "0x00");
+        assert_counts(engine, 0, 0).await;
+    }
+}
+
+/// R-21's kind: the connection ends before the commit, whether the handler minds or not.
+pub(crate) async fn a_connection_that_ends_in_the_handler_leaves_nothing_behind<E: Engine>(
+    engine: &E,
+) {
+    let Some(server) = E::SERVER else { return };
+    let outcome = engine.place("r1", json!({ "run": server.end_connection })).await;
+    assert_outcome!(outcome, Outcome::Retry(RetryReason::Handler(_)));
+    let outcome = engine.place("r1", json!({ "ignore": server.end_connection })).await;
+    assert_outcome!(outcome, Outcome::Retry(RetryReason::NotCommitted(error)) if error.fault() == Fault::Unavailable);
+    assert_counts(engine, 0, 0).await;
+    assert_outcome!(engine.place("r1", "ok").await, Outcome::Done(_));
+    assert_counts(engine, 1, 1).await;
+}
+
+///
+pub(crate) async fn a_transaction_that_idles_for_too_long_is_not_done<E: Engine>(engine: &E) {
+    let Some(server) = E::SERVER else { return };
+    let (sql, millis) = server.limit_idle;
+    let outcome = engine.place("r1", json!({ "idle": { "sql": sql, "millis": millis } })).await;
+    assert_outcome!(outcome, Outcome::Retry(RetryReason::NotCommitted(error)) if error.fault() == Fault::Unavailable);
+    assert_counts(engine, 0, 0).await;
+    assert_outcome!(engine.place("r1", "ok").await, Outcome::Done(_));
+}

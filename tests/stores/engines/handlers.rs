@@ -1,0 +1,92 @@
+//! The handlers of one engine, by the same attribute and the same SQL.
+
+macro_rules! handlers {
+    ($store:ty, $insert:literal) => {
+        use std::time::Duration;
+
+        use idem_runtime::{Failure, State, Tx, idempotent};
+        use sqlx::AssertSqlSafe;
+        use tokio::time::sleep;
+
+        use crate::engines::{Gate, Order, Then, is_dropped_after};
+
+        #[idempotent(key = "customer_id, external_ref", scope = "test.place")]
+        pub(crate) async fn by_key(
+            tx: &mut Tx<$store>,
+            order: Order,
+            State(gate): State<Gate>,
+        ) -> Result<(), Failure> {
+            insert_and(tx, order, gate).await
+        }
+
+        #[idempotent(level = 1, scope = "test.by_message_id")]
+        pub(crate) async fn by_message_id(
+            tx: &mut Tx<$store>,
+            order: Order,
+            State(gate): State<Gate>,
+        ) -> Result<(), Failure> {
+            insert_and(tx, order, gate).await
+        }
+
+        #[idempotent(level = 0, scope = "test.idempotent")]
+        pub(crate) async fn naturally(
+            tx: &mut Tx<$store>,
+            order: Order,
+            State(gate): State<Gate>,
+        ) -> Result<(), Failure> {
+            insert_and(tx, order, gate).await
+        }
+
+        async fn insert_and(tx: &mut Tx<$store>, order: Order, gate: Gate) -> Result<(), Failure> {
+            insert(tx, order.customer_id, &order.external_ref.replace('\0', "<NUL>")).await?;
+            match order.then {
+                Then::Ok => {}
+                Then::Fail => return Err("the shop is closed".into()),
+                Then::Reject => return Err(Failure::reject("UnknownCustomer", "no customer 7")),
+                Then::Panic => panic!("boom"),
+                Then::Wait => gate.pass().await,
+                Then::WaitAndFail => {
+                    gate.pass().await;
+                    return Err("the shop has closed".into());
+                }
+                Then::Run(sql) => run(tx, sql).await?,
+                Then::Ignore(sql) => drop(run(tx, sql).await.expect_err("the statement fails")),
+                Then::RunAndFail(sql) => {
+                    run(tx, sql).await?;
+                    return Err("the shop is closed".into());
+                }
+                Then::Idle { sql, millis } => {
+                    run(tx, sql).await?;
+                    sleep(Duration::from_millis(millis)).await;
+                }
+                Then::Cross { first, second, ignore } => {
+                    run(tx, first).await?;
+                    gate.pass().await;
+                    match run(tx, second).await {
+                        Err(error) if !ignore => return Err(error.into()),
+                        Err(_) | Ok(()) => {}
+                    }
+                }
+                Then::Hurry { polls } => {
+                    let count = sqlx::query("SELECT count(*) FROM effects").fetch_one(&mut **tx);
+                    if is_dropped_after(polls, count).await {
+                        gate.arrived.add_permits(1);
+                    }
+                }
+                Then::Insert(text) => insert(tx, order.customer_id, &text).await?,
+            }
+            Ok(())
+        }
+
+        async fn insert(tx: &mut Tx<$store>, customer: i64, text: &str) -> Result<(), sqlx::Error> {
+            sqlx::query($insert).bind(customer).bind(text).execute(&mut **tx).await?;
+            Ok(())
+        }
+
+        async fn run(tx: &mut Tx<$store>, sql: String) -> Result<(), sqlx::Error> {
+            sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut **tx).await?;
+            Ok(())
+        }
+    };
+}
+pub(crate) use handlers;

@@ -1,0 +1,70 @@
+//! PostgreSQL.
+
+use crate::engines::Server;
+use idem_runtime::store::Postgres;
+use idem_tests::database::PostgresDatabase;
+
+super::handlers::handlers!(
+    Postgres,
+    "INSERT INTO effects (customer_id, external_ref) VALUES ($1, $2)"
+);
+
+pub(crate) struct OnPostgres {
+    pub(crate) database: PostgresDatabase,
+    gate: Gate,
+}
+
+pub(crate) async fn on_postgres() -> Option<OnPostgres> {
+    let database = PostgresDatabase::new().await?;
+    for table in super::TABLES {
+        sqlx::query(table).execute(database.store.pool()).await.expect("a valid table");
+    }
+    Some(OnPostgres { database, gate: Gate::default() })
+}
+
+impl OnPostgres {
+    pub(crate) async fn remove(self) {
+        self.database.remove().await;
+    }
+}
+
+impl super::Engine for OnPostgres {
+    type Store = Postgres;
+    type ByKey = ByKeyHandler;
+    type ByMessageId = ByMessageIdHandler;
+    type Idempotent = NaturallyHandler;
+
+    const ERRORS_DOOM: bool = true;
+    const GOES_ON_WITHOUT_TRANSACTION: bool = true;
+    const DDL_COMMITS: bool = false;
+    const TAKES_NUL: bool = false;
+    const TRIGGER: &'static str = "CREATE FUNCTION invoice() RETURNS trigger LANGUAGE plpgsql AS \
+         'BEGIN INSERT INTO invoices (number) VALUES (1); RETURN NEW; END'; \
+         CREATE TRIGGER invoice AFTER INSERT ON customers FOR EACH ROW EXECUTE FUNCTION invoice()";
+    const SERVER: Option<Server> = Some(Server {
+        end_connection: "SELECT pg_terminate_backend(pg_backend_pid())",
+        time_out: "SET LOCAL statement_timeout = 10; SELECT pg_sleep(60)",
+        limit_idle: ("SET LOCAL idle_in_transaction_session_timeout = 50", 500),
+        limit_lock_wait: "SET LOCAL lock_timeout = 50",
+    });
+
+    fn store(&self) -> &Postgres {
+        &self.database.store
+    }
+
+    fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    async fn with_one_connection(&self) -> Postgres {
+        self.database.with_connections(1)
+    }
+
+    async fn count(&self, sql: &'static str) -> i64 {
+        sqlx::query_scalar(sql).fetch_one(self.database.store.pool()).await.expect("a count")
+    }
+
+    async fn execute(&self, sql: &'static str) {
+        sqlx::raw_sql(sql).execute(self.database.store.pool()).await.expect("a valid statement");
+    }
+}

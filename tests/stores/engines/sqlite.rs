@@ -1,0 +1,64 @@
+//! SQLite.
+
+use crate::engines::Server;
+use idem_runtime::store::Sqlite;
+use idem_tests::database::SqliteFile;
+
+super::handlers::handlers!(
+    Sqlite,
+    "INSERT INTO effects (customer_id, external_ref) VALUES ($1, $2)"
+);
+
+pub(crate) struct OnSqlite {
+    file: SqliteFile,
+    gate: Gate,
+}
+
+pub(crate) async fn on_sqlite() -> Option<OnSqlite> {
+    let file = SqliteFile::new().await;
+    for table in super::TABLES {
+        sqlx::query(table).execute(file.store.pool()).await.expect("a valid table");
+    }
+    Some(OnSqlite { file, gate: Gate::default() })
+}
+
+impl OnSqlite {
+    pub(crate) async fn remove(self) {
+        self.file.store.pool().close().await;
+    }
+}
+
+impl super::Engine for OnSqlite {
+    type Store = Sqlite;
+    type ByKey = ByKeyHandler;
+    type ByMessageId = ByMessageIdHandler;
+    type Idempotent = NaturallyHandler;
+
+    const ERRORS_DOOM: bool = false;
+    const GOES_ON_WITHOUT_TRANSACTION: bool = true;
+    const DDL_COMMITS: bool = false;
+    const TAKES_NUL: bool = true;
+    const TRIGGER: &'static str = "CREATE TRIGGER invoice AFTER INSERT ON customers BEGIN \
+         INSERT INTO invoices (number) VALUES (1); END";
+    const SERVER: Option<Server> = None;
+
+    fn store(&self) -> &Sqlite {
+        &self.file.store
+    }
+
+    fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    async fn with_one_connection(&self) -> Sqlite {
+        self.file.store.clone()
+    }
+
+    async fn count(&self, sql: &'static str) -> i64 {
+        sqlx::query_scalar(sql).fetch_one(self.file.store.pool()).await.expect("a count")
+    }
+
+    async fn execute(&self, sql: &'static str) {
+        sqlx::raw_sql(sql).execute(self.file.store.pool()).await.expect("a valid statement");
+    }
+}

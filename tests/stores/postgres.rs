@@ -1,0 +1,94 @@
+//! What only PostgreSQL does: errors that come with the `COMMIT`, and isolation levels.
+
+use idem_runtime::Outcome;
+use idem_runtime::outcome::RetryReason;
+use idem_runtime::store::Fault;
+use serde_json::json;
+
+use crate::bodies::{assert_counts, assert_outcome};
+use crate::engines::Engine;
+use crate::engines::postgres::on_postgres;
+
+/// A deferred constraint speaks only when we commit, and is the handler's all the same.
+#[tokio::test]
+async fn a_violation_that_comes_with_the_commit_is_named_and_no_duplicate() {
+    let Some(engine) = on_postgres().await else { return };
+    let deferred = "CREATE TABLE receipts (number bigint \
+        CONSTRAINT receipts_uq UNIQUE DEFERRABLE INITIALLY DEFERRED); \
+        INSERT INTO receipts VALUES (1)";
+    engine.execute(deferred).await;
+    let outcome = engine.place("r1", json!({ "run": "INSERT INTO receipts VALUES (1)" })).await;
+    let Outcome::Retry(reason @ RetryReason::NotCommitted(_)) = outcome else {
+        panic!("{outcome:?}");
+    };
+    assert!(reason.to_string().contains("receipts_uq"), "{reason}");
+    assert_counts(&engine, 0, 0).await;
+    assert_outcome!(engine.place("r1", "ok").await, Outcome::Done(_));
+    engine.remove().await;
+}
+
+/// R-08: a serialization failure may come with a statement or with the commit.
+#[tokio::test]
+async fn a_serialization_failure_is_tried_again_wherever_it_comes() {
+    let Some(engine) = on_postgres().await else { return };
+    // Sequences keep what a rolled back transaction took from them.
+    let fails_twice = "CREATE SEQUENCE attempts; \
+        CREATE FUNCTION fail_twice() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+            IF nextval('attempts') % 3 <> 0 THEN \
+                RAISE EXCEPTION 'could not serialize' USING ERRCODE = '40001'; \
+            END IF; RETURN NULL; END $$; \
+        CREATE TABLE at_statement (id bigint); CREATE TABLE at_commit (id bigint); \
+        CREATE TRIGGER fail AFTER INSERT ON at_statement \
+            FOR EACH ROW EXECUTE FUNCTION fail_twice(); \
+        CREATE CONSTRAINT TRIGGER fail AFTER INSERT ON at_commit \
+            DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION fail_twice()";
+    engine.execute(fails_twice).await;
+    for (done, table) in (1..).zip(["at_statement", "at_commit"]) {
+        let insert = format!("INSERT INTO {table} VALUES (1)");
+        assert_outcome!(engine.place(table, json!({ "run": insert })).await, Outcome::Done(_));
+        let attempts = engine.count("SELECT last_value FROM attempts").await;
+        assert_eq!(attempts, 3 * done, "two of three attempts failed");
+        assert_counts(&engine, done, done).await;
+    }
+    engine.remove().await;
+}
+
+#[tokio::test]
+async fn a_serialization_failure_that_does_not_pass_is_left_for_later() {
+    let Some(engine) = on_postgres().await else { return };
+    let fails = "CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+            RAISE EXCEPTION 'could not serialize' USING ERRCODE = '40001'; END $$; \
+        CREATE TABLE at_commit (id bigint); \
+        CREATE CONSTRAINT TRIGGER fail AFTER INSERT ON at_commit \
+            DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION fail()";
+    engine.execute(fails).await;
+    let outcome = engine.place("r1", json!({ "run": "INSERT INTO at_commit VALUES (1)" })).await;
+    assert_outcome!(outcome, Outcome::Retry(RetryReason::NotCommitted(error)) if error.fault() == Fault::Contention);
+    assert_counts(&engine, 0, 0).await;
+    engine.remove().await;
+}
+
+/// The claim is the transaction's first statement, after which PostgreSQL keeps its level.
+#[tokio::test]
+async fn a_handler_cannot_change_the_isolation_level() {
+    let Some(engine) = on_postgres().await else { return };
+    let serializable = json!({ "run": "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE" });
+    let outcome = engine.place("r1", serializable).await;
+    assert_outcome!(outcome, Outcome::Retry(RetryReason::Handler(error)) if error.to_string().contains("must be called before any query"));
+    assert_counts(&engine, 0, 0).await;
+    engine.remove().await;
+}
+
+/// The handler commits, begins anew, and fails there: the new transaction is doomed, and hides
+/// that the claim is committed.
+#[tokio::test]
+async fn a_commit_by_hand_is_found_out_behind_a_doomed_transaction() {
+    let Some(engine) = on_postgres().await else { return };
+    let commits = json!({ "run": "COMMIT; BEGIN; INSERT INTO invoices (number) VALUES (1)" });
+    let outcome = engine.place("r1", commits).await;
+    assert_outcome!(outcome, Outcome::Reject(rejection) if rejection.reason() == "TransactionBroken");
+    let ignored = json!({ "ignore": "COMMIT; BEGIN; INSERT INTO invoices (number) VALUES (1)" });
+    let outcome = engine.place("r2", ignored).await;
+    assert_outcome!(outcome, Outcome::Reject(rejection) if rejection.reason() == "TransactionBroken");
+    engine.remove().await;
+}
