@@ -45,7 +45,7 @@ impl EmulatorBuilder {
         self
     }
 
-    /// The clock for locks and duplicate detection; the system's by default.
+    /// The clock that all but network time-outs follow; the system's by default.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self

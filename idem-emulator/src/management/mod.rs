@@ -6,6 +6,8 @@ mod locks;
 mod messages;
 mod rules;
 mod sessions;
+#[cfg(test)]
+mod tests;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
