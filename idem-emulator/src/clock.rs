@@ -50,9 +50,9 @@ impl Clock {
 
     /// Moves a manual clock forward, in whole milliseconds.
     ///
-    /// When this returns, all that was due in between has happened, in its order: the counts, the event log
-    /// and the waiting receivers of each emulator on this clock know it. Returns `false`, and does
-    /// nothing, on a system clock.
+    /// When this returns, all that was due in between has happened, within each entity in the order
+    /// of time: the counts, the event log and the waiting receivers of each emulator on this clock
+    /// know it. Returns `false`, and does nothing, on a system clock.
     pub fn advance(&self, by: Duration) -> bool {
         match &self.source {
             Source::System { .. } => false,
