@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// The clock that decides when locks expire and when duplicate-detection windows end.
+/// The clock that decides when locks of messages and sessions end, when scheduled messages are
+/// enqueued, when messages have lived long enough and when duplicate-detection windows end.
 ///
 /// Clones share the same time. Network time-outs always follow the system's clock.
 #[derive(Clone)]
@@ -49,9 +50,9 @@ impl Clock {
 
     /// Moves a manual clock forward, in whole milliseconds.
     ///
-    /// When this returns, every lock that ended in between has expired: the counts, the event log
-    /// and the waiting receivers of each emulator on this clock know it. Returns `false`, and does
-    /// nothing, on a system clock.
+    /// When this returns, all that was due in between has happened, within each entity in the order
+    /// of time: the counts, the event log and the waiting receivers of each emulator on this clock
+    /// know it. Returns `false`, and does nothing, on a system clock.
     pub fn advance(&self, by: Duration) -> bool {
         match &self.source {
             Source::System { .. } => false,

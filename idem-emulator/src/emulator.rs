@@ -1,6 +1,5 @@
 //! Starting, inspecting and stopping an emulator.
 
-use std::collections::HashSet;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Weak};
@@ -11,13 +10,13 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::amqp;
-use crate::broker::{Broker, Counts, Part, Queue};
+use crate::broker::{Broker, Counts, Part, Queue, Topology};
 use crate::clock::{Clock, OnAdvance};
 use crate::codec;
 use crate::error::{StartError, UnknownEntity};
 use crate::events::Events;
 use crate::faults::Faults;
-use crate::options::QueueOptions;
+use crate::options::{QueueOptions, TopicOptions};
 
 const MESSAGE_SIZE_MAX: usize = 256 * 1024;
 const EVENT_CAPACITY: usize = 16 * 1024;
@@ -26,7 +25,7 @@ const EVENT_CAPACITY: usize = 16 * 1024;
 #[derive(Debug)]
 #[must_use = "nothing runs until `start` is awaited"]
 pub struct EmulatorBuilder {
-    queues: Vec<QueueOptions>,
+    topology: Topology,
     clock: Clock,
     port: u16,
     message_size_max: usize,
@@ -36,11 +35,17 @@ pub struct EmulatorBuilder {
 impl EmulatorBuilder {
     /// Adds a queue and its dead-letter queue.
     pub fn queue(mut self, queue: QueueOptions) -> Self {
-        self.queues.push(queue);
+        self.topology.queues.push(queue);
         self
     }
 
-    /// The clock for locks and duplicate detection; the system's by default.
+    /// Adds a topic and its subscriptions.
+    pub fn topic(mut self, topic: TopicOptions) -> Self {
+        self.topology.topics.push(topic);
+        self
+    }
+
+    /// The clock that all but network time-outs follow; the system's by default.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
@@ -77,12 +82,12 @@ impl EmulatorBuilder {
     /// Outside a tokio runtime with I/O and time enabled.
     pub async fn start(self) -> Result<Emulator, StartError> {
         self.check()?;
+        let events = Events::new(self.clock.clone(), self.event_capacity);
+        let broker = Arc::new(Broker::new(self.topology, self.clock.clone(), events)?);
         let listener = listen(self.port).await?;
         let address = listener
             .local_addr()
             .map_err(|source| StartError::Listen { port: self.port, source })?;
-        let events = Events::new(self.clock.clone(), self.event_capacity);
-        let broker = Arc::new(Broker::new(self.queues, self.clock.clone(), events));
         let weak: Weak<Broker> = Arc::downgrade(&broker);
         let needs_timer = !self.clock.listen(weak as Weak<dyn OnAdvance>);
 
@@ -94,16 +99,6 @@ impl EmulatorBuilder {
     }
 
     fn check(&self) -> Result<(), StartError> {
-        let mut names = HashSet::new();
-        for queue in &self.queues {
-            let name = queue.name().to_owned();
-            queue
-                .check()
-                .map_err(|problem| StartError::InvalidQueue { queue: name.clone(), problem })?;
-            if !names.insert(name.to_lowercase()) {
-                return Err(StartError::DuplicateQueue { queue: name });
-            }
-        }
         if !(1024..=100 * 1024 * 1024).contains(&self.message_size_max) {
             let problem = format!(
                 "`message_size_max` must be 1 KiB to 100 MiB, found {} bytes",
@@ -138,15 +133,15 @@ async fn serve(
     let mut connections = JoinSet::new();
     tokio::select! {
         () = amqp::accept(&listener, &service, &mut connections) => {}
-        () = expire_locks(&broker), if needs_timer => {}
+        () = keep_time(&broker), if needs_timer => {}
         _ = stopped.changed() => {}
     }
     drop(listener);
     connections.shutdown().await;
 }
 
-/// Sleeps from one lock's end to the next.
-async fn expire_locks(broker: &Broker) {
+/// Sleeps from what is due to what is due next.
+async fn keep_time(broker: &Broker) {
     loop {
         let next = broker.sweep();
         let now = broker.context.clock.now();
@@ -174,10 +169,10 @@ pub struct Emulator {
 }
 
 impl Emulator {
-    /// Starts to configure an emulator, without queues.
+    /// Starts to configure an emulator, without queues and topics.
     pub fn builder() -> EmulatorBuilder {
         EmulatorBuilder {
-            queues: Vec::new(),
+            topology: Topology::default(),
             clock: Clock::system(),
             port: 0,
             message_size_max: MESSAGE_SIZE_MAX,
@@ -202,11 +197,12 @@ impl Emulator {
         self.address.port()
     }
 
-    /// How many messages a queue holds at this moment.
+    /// How many messages an entity holds at this moment: a queue, a topic, or
+    /// `topic/Subscriptions/subscription`. A topic holds only messages that are scheduled.
     ///
     /// # Errors
     ///
-    /// If there is no such queue.
+    /// If there is no such entity.
     pub fn counts(&self, queue: &str) -> Result<Counts, UnknownEntity> {
         Ok(self.queue(queue)?.counts())
     }
@@ -215,7 +211,7 @@ impl Emulator {
     ///
     /// # Errors
     ///
-    /// If there is no such queue.
+    /// If there is no such entity.
     pub fn peek(&self, queue: &str) -> Result<Vec<MessageSnapshot>, UnknownEntity> {
         Ok(snapshots(self.queue(queue)?, Part::Main))
     }
@@ -224,7 +220,7 @@ impl Emulator {
     ///
     /// # Errors
     ///
-    /// If there is no such queue.
+    /// If there is no such entity.
     pub fn dead_letters(&self, queue: &str) -> Result<Vec<MessageSnapshot>, UnknownEntity> {
         Ok(snapshots(self.queue(queue)?, Part::DeadLetter))
     }
@@ -241,23 +237,24 @@ impl Emulator {
         self.broker.context.events.clone()
     }
 
-    /// Removes all messages of a queue and of its dead-letter queue.
+    /// Removes all messages of an entity and of its dead-letter queue, and the states of its sessions.
     ///
-    /// Deliveries that receivers hold lose their locks. Connections stay, and so do the message ids
+    /// Deliveries that receivers hold lose their locks. Connections stay, receivers keep their sessions, and so do the message ids
     /// remembered for duplicate detection.
     ///
     /// # Errors
     ///
-    /// If there is no such queue.
+    /// If there is no such entity.
     pub fn purge(&self, queue: &str) -> Result<(), UnknownEntity> {
         self.queue(queue)?.purge();
         Ok(())
     }
 
-    /// Goes back to the start: [purges](Self::purge) every queue and forgets the message ids of
-    /// duplicate detection, the fault rules, the events and their totals.
+    /// Goes back to the start: [purges](Self::purge) every entity, restores the rules of
+    /// subscriptions, and forgets the message ids of duplicate detection, the fault rules, the events
+    /// and their totals.
     ///
-    /// Connections stay. Sequence numbers of messages and events go on counting.
+    /// Connections stay, and receivers keep their sessions. Sequence numbers of messages and events go on counting.
     pub fn reset(&self) {
         self.broker.reset();
     }
@@ -282,6 +279,8 @@ impl Emulator {
 pub struct MessageSnapshot {
     /// The message id as text, if the sender gave one.
     pub message_id: Option<String>,
+    /// The session that it belongs to, if the sender gave one.
+    pub session_id: Option<String>,
     /// Given by the queue, counted from 1.
     pub sequence_number: i64,
     /// How many deliveries have failed: 0 for a message that was delivered at most once.
@@ -298,11 +297,12 @@ pub struct MessageSnapshot {
 
 fn snapshots(queue: Arc<Queue>, part: Part) -> Vec<MessageSnapshot> {
     let text = |text: &Option<Arc<str>>| text.as_deref().map(str::to_owned);
-    let messages = queue.peek(part, 0, usize::MAX);
+    let messages = queue.peek(part, None, 0, usize::MAX);
     messages
         .into_iter()
         .map(|(message, locked)| MessageSnapshot {
             message_id: text(&message.id),
+            session_id: text(&message.session_id),
             sequence_number: message.sequence_number,
             delivery_count: message.delivery_count,
             locked,

@@ -24,19 +24,19 @@ pub enum StartError {
         /// What the system said.
         source: io::Error,
     },
-    /// An option of a queue is outside its range.
-    #[error("queue `{queue}`: {problem}")]
-    InvalidQueue {
-        /// The name of the queue.
-        queue: String,
+    /// An option of an entity is outside its range.
+    #[error("`{entity}`: {problem}")]
+    InvalidEntity {
+        /// The name of the queue or topic, or `topic/Subscriptions/subscription`.
+        entity: String,
         /// Which option is wrong, what it may be and what it was.
         problem: String,
     },
-    /// Two queues have the same name, apart from case.
-    #[error("queue `{queue}` is declared twice; names do not depend on case")]
-    DuplicateQueue {
+    /// Two entities have the same name, apart from case.
+    #[error("`{entity}` is declared twice; names do not depend on case")]
+    DuplicateEntity {
         /// The name of the second one.
-        queue: String,
+        entity: String,
     },
     /// An option of the emulator itself is outside its range.
     #[error("{problem}")]
@@ -46,10 +46,10 @@ pub enum StartError {
     },
 }
 
-/// The emulator has no such queue.
+/// The emulator has no such entity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "there is no queue `{name}` in this emulator; declare it with `Emulator::builder().queue(..)`"
+    "there is no entity `{name}` in this emulator; declare it with `Emulator::builder().queue(..)` or `.topic(..)`"
 )]
 pub struct UnknownEntity {
     /// The name that was asked for.

@@ -17,7 +17,8 @@ pub struct Event {
     pub sequence: u64,
     /// When it happened, by the emulator's clock, in whole milliseconds.
     pub time: SystemTime,
-    /// The queue, or `queue/$DeadLetterQueue`; absent for events of a connection.
+    /// The queue, the topic or `topic/Subscriptions/subscription`, with `/$DeadLetterQueue` after it
+    /// for its dead letters; absent for events of a connection.
     pub entity: Option<Arc<str>>,
     /// The id of the message, if the event is about one and its sender gave it an id.
     pub message_id: Option<Arc<str>>,
@@ -33,10 +34,19 @@ pub struct Event {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EventKind {
-    /// A message was stored.
+    /// A message was stored where receivers can have it.
     Enqueued,
+    /// A message was stored, to be enqueued later.
+    Scheduled,
+    /// A sender took a scheduled message back.
+    ScheduleCancelled,
     /// A message was accepted from its sender and dropped: its id was seen within the window.
     DuplicateDropped,
+    /// A message left the entity for another.
+    Forwarded {
+        /// The other entity.
+        to: Arc<str>,
+    },
     /// A message was refused to its sender.
     SendRejected {
         /// The AMQP error condition that the sender got.
@@ -56,9 +66,13 @@ pub enum EventKind {
     },
     /// A receiver gave the message back without raising its count.
     Released,
+    /// A receiver set the message aside.
+    Deferred,
+    /// The message was not received within its time to live and was dropped.
+    Expired,
     /// The message moved to the dead-letter queue.
     DeadLettered {
-        /// Why: the application's words, or `MaxDeliveryCountExceeded`.
+        /// Why: the application's words, `MaxDeliveryCountExceeded` or `TTLExpiredException`.
         reason: Option<Arc<str>>,
     },
     /// A lock ended before its delivery was settled.
@@ -72,6 +86,26 @@ pub enum EventKind {
     SettlementRejected {
         /// The AMQP error condition that the receiver got.
         condition: &'static str,
+    },
+    /// A receiver holds a session from now on.
+    SessionAccepted {
+        /// The session.
+        session_id: Arc<str>,
+    },
+    /// The lock of a session was renewed.
+    SessionLockRenewed {
+        /// The session.
+        session_id: Arc<str>,
+    },
+    /// The lock of a session ended before its holder gave it up.
+    SessionLockLost {
+        /// The session.
+        session_id: Arc<str>,
+    },
+    /// The holder of a session gave it up, or is gone.
+    SessionReleased {
+        /// The session.
+        session_id: Arc<str>,
     },
     /// A fault rule fired.
     FaultFired {
@@ -90,16 +124,25 @@ pub enum EventKind {
 #[allow(missing_docs, reason = "each field counts the event kind of the same name")]
 pub struct EventTotals {
     pub enqueued: u64,
+    pub scheduled: u64,
+    pub schedule_cancelled: u64,
     pub duplicate_dropped: u64,
+    pub forwarded: u64,
     pub send_rejected: u64,
     pub delivered: u64,
     pub completed: u64,
     pub abandoned: u64,
     pub released: u64,
+    pub deferred: u64,
+    pub expired: u64,
     pub dead_lettered: u64,
     pub lock_expired: u64,
     pub lock_renewed: u64,
     pub settlement_rejected: u64,
+    pub session_accepted: u64,
+    pub session_lock_renewed: u64,
+    pub session_lock_lost: u64,
+    pub session_released: u64,
     pub fault_fired: u64,
     pub connection_opened: u64,
     pub connection_closed: u64,
@@ -109,16 +152,25 @@ impl EventTotals {
     fn count(&mut self, kind: &EventKind) {
         let total = match kind {
             EventKind::Enqueued => &mut self.enqueued,
+            EventKind::Scheduled => &mut self.scheduled,
+            EventKind::ScheduleCancelled => &mut self.schedule_cancelled,
             EventKind::DuplicateDropped => &mut self.duplicate_dropped,
+            EventKind::Forwarded { .. } => &mut self.forwarded,
             EventKind::SendRejected { .. } => &mut self.send_rejected,
             EventKind::Delivered { .. } => &mut self.delivered,
             EventKind::Completed => &mut self.completed,
             EventKind::Abandoned { .. } => &mut self.abandoned,
             EventKind::Released => &mut self.released,
+            EventKind::Deferred => &mut self.deferred,
+            EventKind::Expired => &mut self.expired,
             EventKind::DeadLettered { .. } => &mut self.dead_lettered,
             EventKind::LockExpired { .. } => &mut self.lock_expired,
             EventKind::LockRenewed => &mut self.lock_renewed,
             EventKind::SettlementRejected { .. } => &mut self.settlement_rejected,
+            EventKind::SessionAccepted { .. } => &mut self.session_accepted,
+            EventKind::SessionLockRenewed { .. } => &mut self.session_lock_renewed,
+            EventKind::SessionLockLost { .. } => &mut self.session_lock_lost,
+            EventKind::SessionReleased { .. } => &mut self.session_released,
             EventKind::FaultFired { .. } => &mut self.fault_fired,
             EventKind::ConnectionOpened => &mut self.connection_opened,
             EventKind::ConnectionClosed => &mut self.connection_closed,

@@ -29,16 +29,22 @@
 //!
 //! # What it does
 //!
-//! Queues and their dead-letter queues; single and batch sends; peek-lock against link credit, and
-//! receive-and-delete; complete, abandon, dead-letter and release; lock renewal and expiry;
-//! duplicate detection; peek. The management node answers renew-lock, peek-message and
-//! update-disposition.
+//! Queues, topics and subscriptions, with their dead-letter queues; single and batch sends; scheduled
+//! messages; peek-lock against link credit, and receive-and-delete; complete, abandon, defer,
+//! dead-letter and release; lock renewal and expiry; receiving deferred messages by sequence number;
+//! time to live, with dead-lettering or without; duplicate detection; peek; sessions, by name or the
+//! next available one, with their locks and states; rules with correlation and SQL filters and
+//! actions; forwarding of messages and of dead letters.
+//!
+//! The management node answers renew-lock, update-disposition, peek-message, schedule-message,
+//! cancel-scheduled-message, receive-by-sequence-number, renew-session-lock, get-session-state,
+//! set-session-state, get-message-sessions, add-rule, remove-rule and enumerate-rules.
 //!
 //! # What it does not do
 //!
-//! Sessions, topics, scheduled and deferred messages and transactions are refused with
-//! `amqp:not-implemented`. A message's time to live is kept and handed on, but messages do not
-//! expire. There is no TLS, no check of credentials, and nothing is persistent.
+//! Transactions are refused with `amqp:not-implemented`. A message that cannot be forwarded goes to
+//! the dead-letter queue of the entity that it was to leave, since there is no queue of its own for
+//! failed transfers. There is no TLS, no check of credentials, and nothing is persistent.
 
 mod amqp;
 mod broker;
@@ -50,6 +56,7 @@ mod events;
 mod faults;
 mod management;
 mod options;
+mod rules;
 
 pub use broker::Counts;
 pub use clock::Clock;
@@ -57,4 +64,5 @@ pub use emulator::{Emulator, EmulatorBuilder, MessageSnapshot};
 pub use error::{StartError, UnknownEntity};
 pub use events::{Event, EventKind, EventTotals, Events};
 pub use faults::{Fault, FaultHandle, FaultKind, Faults};
-pub use options::QueueOptions;
+pub use options::{QueueOptions, SubscriptionOptions, TopicOptions};
+pub use rules::{CorrelationFilter, Filter, PropertyValue, Rule};

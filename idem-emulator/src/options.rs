@@ -1,12 +1,16 @@
-//! What a queue is like, and the checks on it.
+//! What entities are like, and the checks on it.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use crate::rules::Rule;
+
 const NAME_LENGTH_MAX: usize = 260;
+const SUBSCRIPTION_NAME_LENGTH_MAX: usize = 50;
 const LOCK_DURATION: RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_secs(5 * 60);
 const MAX_DELIVERY_COUNT: RangeInclusive<u32> = 1..=2000;
+const TIME_TO_LIVE_MIN: Duration = Duration::from_millis(1);
 const DUPLICATE_WINDOW: RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_secs(7 * 24 * 60 * 60);
 const SIZE_MIN: u64 = 1024;
@@ -16,46 +20,56 @@ const SIZE_MIN: u64 = 1024;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "options do nothing until they are given to an emulator"]
 pub struct QueueOptions {
-    name: String,
-    lock_duration: Duration,
-    max_delivery_count: u32,
-    duplicate_detection: Option<Duration>,
-    size_max: u64,
-    assign_message_ids: bool,
+    pub(crate) name: String,
+    pub(crate) settings: Settings,
 }
 
 impl QueueOptions {
     /// A queue with the defaults of the cloud. The name has 1 to 260 letters, digits, `.`, `-`,
     /// `_` or `/`; its case does not matter to clients.
     pub fn new(name: impl Into<String>) -> Self {
-        Self {
-            name: name.into(),
-            lock_duration: Duration::from_secs(60),
-            max_delivery_count: 10,
-            duplicate_detection: None,
-            size_max: 1 << 30,
-            assign_message_ids: false,
-        }
+        Self { name: name.into(), settings: Settings::default() }
     }
 
     /// How long a receiver may hold a message before it comes again: 1 ms to 5 min, by default
     /// 1 min. The cloud allows nothing below 5 s; shorter locks are for tests.
     pub fn lock_duration(mut self, duration: Duration) -> Self {
-        self.lock_duration = duration;
+        self.settings.lock_duration = duration;
         self
     }
 
     /// How many deliveries may fail, 1 to 2000, by default 10. At that count a message is
     /// dead-lettered with the reason `MaxDeliveryCountExceeded`.
     pub fn max_delivery_count(mut self, count: u32) -> Self {
-        self.max_delivery_count = count;
+        self.settings.max_delivery_count = count;
+        self
+    }
+
+    /// Hands messages out by session only: each message must have a session id, and a receiver must
+    /// hold a session. Off by default.
+    pub fn requires_session(mut self, requires: bool) -> Self {
+        self.settings.requires_session = requires;
+        self
+    }
+
+    /// How long a message lives that nobody receives: at least 1 ms, by default without end. A
+    /// message that asks for less lives less.
+    pub fn default_time_to_live(mut self, duration: Duration) -> Self {
+        self.settings.default_time_to_live = Some(duration);
+        self
+    }
+
+    /// Moves a message that has outlived its time to the dead-letter queue, with the reason
+    /// `TTLExpiredException`; by default it is dropped.
+    pub fn dead_letter_expired(mut self, dead_letter: bool) -> Self {
+        self.settings.dead_letter_expired = dead_letter;
         self
     }
 
     /// Drops a message whose id was accepted within this window before it: 1 ms to 7 days, off by
     /// default. The cloud allows nothing below 20 s. Messages without an id are never dropped.
     pub fn duplicate_detection(mut self, window: Duration) -> Self {
-        self.duplicate_detection = Some(window);
+        self.settings.duplicate_detection = Some(window);
         self
     }
 
@@ -63,7 +77,20 @@ impl QueueOptions {
     /// its encoded size and 256 bytes, each remembered message id its length and 96 bytes. A send
     /// that would go beyond is refused with `amqp:resource-limit-exceeded`.
     pub fn size_max(mut self, bytes: u64) -> Self {
-        self.size_max = bytes;
+        self.settings.size_max = bytes;
+        self
+    }
+
+    /// Sends every message on to this queue or topic; then nothing can be received here. Not with
+    /// [`requires_session`](Self::requires_session).
+    pub fn forward_to(mut self, entity: impl Into<String>) -> Self {
+        self.settings.forward_to = Some(entity.into());
+        self
+    }
+
+    /// Sends every dead-lettered message on to this queue or topic.
+    pub fn forward_dead_lettered_messages_to(mut self, entity: impl Into<String>) -> Self {
+        self.settings.forward_dead_lettered_messages_to = Some(entity.into());
         self
     }
 
@@ -73,68 +100,209 @@ impl QueueOptions {
     /// one, and its code has to be tested for that. Turn it on where a client needs an id: the
     /// JavaScript client cannot settle a message that has none.
     pub fn assign_message_ids(mut self, assign: bool) -> Self {
-        self.assign_message_ids = assign;
+        self.settings.assign_message_ids = assign;
+        self
+    }
+}
+
+/// A topic to create: what is sent to it goes to its subscriptions.
+#[derive(Debug, Clone, PartialEq)]
+#[must_use = "options do nothing until they are given to an emulator"]
+pub struct TopicOptions {
+    pub(crate) name: String,
+    pub(crate) settings: Settings,
+    pub(crate) subscriptions: Vec<SubscriptionOptions>,
+}
+
+impl TopicOptions {
+    /// A topic without subscriptions. Names are as those of queues.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), settings: Settings::default(), subscriptions: Vec::new() }
+    }
+
+    /// Adds a subscription.
+    pub fn subscription(mut self, subscription: SubscriptionOptions) -> Self {
+        self.subscriptions.push(subscription);
         self
     }
 
-    pub(crate) fn name(&self) -> &str {
-        &self.name
+    /// How long a message lives that nobody receives: at least 1 ms, by default without end. A
+    /// message that asks for less lives less.
+    pub fn default_time_to_live(mut self, duration: Duration) -> Self {
+        self.settings.default_time_to_live = Some(duration);
+        self
     }
 
-    pub(crate) fn lock_time(&self) -> Duration {
-        self.lock_duration
+    /// Drops a message whose id was accepted within this window before it: 1 ms to 7 days, off by
+    /// default. The cloud allows nothing below 20 s. Messages without an id are never dropped.
+    pub fn duplicate_detection(mut self, window: Duration) -> Self {
+        self.settings.duplicate_detection = Some(window);
+        self
     }
 
-    pub(crate) fn delivery_count_limit(&self) -> u32 {
-        self.max_delivery_count
+    /// How much the topic holds of scheduled messages and message ids, in bytes, by default 1 GiB, at least 1 KiB. Each message is charged
+    /// its encoded size and 256 bytes, each remembered message id its length and 96 bytes. A send
+    /// that would go beyond is refused with `amqp:resource-limit-exceeded`.
+    pub fn size_max(mut self, bytes: u64) -> Self {
+        self.settings.size_max = bytes;
+        self
     }
 
-    pub(crate) fn duplicate_window(&self) -> Option<Duration> {
-        self.duplicate_detection
+    /// Gives a random message id to messages that are sent without one; off by default.
+    ///
+    /// The broker in the cloud leaves the id to the sender, so a receiver may see a message without
+    /// one, and its code has to be tested for that. Turn it on where a client needs an id: the
+    /// JavaScript client cannot settle a message that has none.
+    pub fn assign_message_ids(mut self, assign: bool) -> Self {
+        self.settings.assign_message_ids = assign;
+        self
+    }
+}
+
+/// A subscription of a topic, with its dead-letter queue: it receives a copy of every message that
+/// matches one of its rules.
+#[derive(Debug, Clone, PartialEq)]
+#[must_use = "options do nothing until they are given to a topic"]
+pub struct SubscriptionOptions {
+    pub(crate) name: String,
+    pub(crate) settings: Settings,
+    pub(crate) rules: Vec<Rule>,
+}
+
+impl SubscriptionOptions {
+    /// A subscription with the defaults of the cloud. Without rules it has the rule `$Default`, which
+    /// takes every message. The name has 1 to 50 letters, digits, `.`, `-` or `_`.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), settings: Settings::default(), rules: Vec::new() }
     }
 
-    pub(crate) fn size_limit(&self) -> u64 {
-        self.size_max
+    /// Adds a rule; the first one takes the place of `$Default`.
+    pub fn rule(mut self, rule: Rule) -> Self {
+        self.rules.push(rule);
+        self
     }
 
-    pub(crate) fn assigns_message_ids(&self) -> bool {
-        self.assign_message_ids
+    /// How long a receiver may hold a message before it comes again: 1 ms to 5 min, by default
+    /// 1 min. The cloud allows nothing below 5 s; shorter locks are for tests.
+    pub fn lock_duration(mut self, duration: Duration) -> Self {
+        self.settings.lock_duration = duration;
+        self
     }
 
-    /// What is wrong with the options, if anything.
+    /// How many deliveries may fail, 1 to 2000, by default 10. At that count a message is
+    /// dead-lettered with the reason `MaxDeliveryCountExceeded`.
+    pub fn max_delivery_count(mut self, count: u32) -> Self {
+        self.settings.max_delivery_count = count;
+        self
+    }
+
+    /// Hands messages out by session only: each message must have a session id, and a receiver must
+    /// hold a session. Off by default.
+    pub fn requires_session(mut self, requires: bool) -> Self {
+        self.settings.requires_session = requires;
+        self
+    }
+
+    /// How long a message lives that nobody receives: at least 1 ms, by default without end. A
+    /// message that asks for less lives less.
+    pub fn default_time_to_live(mut self, duration: Duration) -> Self {
+        self.settings.default_time_to_live = Some(duration);
+        self
+    }
+
+    /// Moves a message that has outlived its time to the dead-letter queue, with the reason
+    /// `TTLExpiredException`; by default it is dropped.
+    pub fn dead_letter_expired(mut self, dead_letter: bool) -> Self {
+        self.settings.dead_letter_expired = dead_letter;
+        self
+    }
+
+    /// How much the subscription holds, in bytes, by default 1 GiB, at least 1 KiB. Each message is charged
+    /// its encoded size and 256 bytes, each remembered message id its length and 96 bytes. A send
+    /// that would go beyond is refused with `amqp:resource-limit-exceeded`.
+    pub fn size_max(mut self, bytes: u64) -> Self {
+        self.settings.size_max = bytes;
+        self
+    }
+
+    /// Sends every message on to this queue or topic; then nothing can be received here. Not with
+    /// [`requires_session`](Self::requires_session).
+    pub fn forward_to(mut self, entity: impl Into<String>) -> Self {
+        self.settings.forward_to = Some(entity.into());
+        self
+    }
+
+    /// Sends every dead-lettered message on to this queue or topic.
+    pub fn forward_dead_lettered_messages_to(mut self, entity: impl Into<String>) -> Self {
+        self.settings.forward_dead_lettered_messages_to = Some(entity.into());
+        self
+    }
+}
+
+/// What an entity is like. Not every kind of entity can be given every setting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Settings {
+    pub(crate) lock_duration: Duration,
+    pub(crate) max_delivery_count: u32,
+    pub(crate) requires_session: bool,
+    pub(crate) default_time_to_live: Option<Duration>,
+    pub(crate) dead_letter_expired: bool,
+    pub(crate) duplicate_detection: Option<Duration>,
+    pub(crate) size_max: u64,
+    pub(crate) forward_to: Option<String>,
+    pub(crate) forward_dead_lettered_messages_to: Option<String>,
+    pub(crate) assign_message_ids: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            lock_duration: Duration::from_secs(60),
+            max_delivery_count: 10,
+            requires_session: false,
+            default_time_to_live: None,
+            dead_letter_expired: false,
+            duplicate_detection: None,
+            size_max: 1 << 30,
+            forward_to: None,
+            forward_dead_lettered_messages_to: None,
+            assign_message_ids: false,
+        }
+    }
+}
+
+impl Settings {
+    /// What is wrong with the settings, if anything.
     pub(crate) fn check(&self) -> Result<(), String> {
-        check_name(&self.name)?;
-        if !LOCK_DURATION.contains(&self.lock_duration) {
+        let Self { lock_duration, max_delivery_count, size_max, .. } = self;
+        if !LOCK_DURATION.contains(lock_duration) {
+            return Err(format!("`lock_duration` must be 1 ms to 5 min, found {lock_duration:?}"));
+        }
+        if !MAX_DELIVERY_COUNT.contains(max_delivery_count) {
             return Err(format!(
-                "`lock_duration` must be 1 ms to 5 min, found {:?}",
-                self.lock_duration
+                "`max_delivery_count` must be 1 to 2000, found {max_delivery_count}"
             ));
         }
-        if !MAX_DELIVERY_COUNT.contains(&self.max_delivery_count) {
+        if let Some(duration) = self.default_time_to_live.filter(|it| *it < TIME_TO_LIVE_MIN) {
             return Err(format!(
-                "`max_delivery_count` must be 1 to 2000, found {}",
-                self.max_delivery_count
+                "`default_time_to_live` must be at least 1 ms, found {duration:?}"
             ));
         }
-        match self.duplicate_detection {
-            Some(window) if !DUPLICATE_WINDOW.contains(&window) => {
-                return Err(format!(
-                    "`duplicate_detection` must be 1 ms to 7 days, found {window:?}"
-                ));
-            }
-            Some(_) | None => {}
+        if let Some(window) = self.duplicate_detection.filter(|it| !DUPLICATE_WINDOW.contains(it)) {
+            return Err(format!("`duplicate_detection` must be 1 ms to 7 days, found {window:?}"));
         }
-        if self.size_max < SIZE_MIN {
-            return Err(format!(
-                "`size_max` must be at least {SIZE_MIN} bytes, found {}",
-                self.size_max
-            ));
+        if *size_max < SIZE_MIN {
+            return Err(format!("`size_max` must be at least {SIZE_MIN} bytes, found {size_max}"));
+        }
+        if self.requires_session && self.forward_to.is_some() {
+            return Err("`forward_to` cannot be set together with `requires_session`".to_owned());
         }
         Ok(())
     }
 }
 
-fn check_name(name: &str) -> Result<(), String> {
+/// What is wrong with the name of a queue or topic, if anything.
+pub(crate) fn check_name(name: &str) -> Result<(), String> {
     if name.is_empty() || name.len() > NAME_LENGTH_MAX {
         return Err(format!(
             "the name must have 1 to {NAME_LENGTH_MAX} characters, found {}",
@@ -153,6 +321,17 @@ fn check_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// What is wrong with the name of a subscription, if anything.
+pub(crate) fn check_subscription_name(name: &str) -> Result<(), String> {
+    check_name(name)?;
+    if name.len() > SUBSCRIPTION_NAME_LENGTH_MAX || name.contains('/') {
+        return Err(format!(
+            "the name of a subscription must have 1 to {SUBSCRIPTION_NAME_LENGTH_MAX} characters other than `/`, found `{name}`"
+        ));
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -161,19 +340,30 @@ mod tests {
     fn options_outside_their_range_are_named() {
         let queue = || QueueOptions::new("orders");
         let wrong = [
-            (QueueOptions::new(""), "name"),
-            (QueueOptions::new("a$b"), "`$`"),
-            (QueueOptions::new("/a"), "`/`"),
             (queue().lock_duration(Duration::ZERO), "lock_duration"),
             (queue().lock_duration(Duration::from_secs(301)), "lock_duration"),
             (queue().max_delivery_count(0), "max_delivery_count"),
+            (queue().default_time_to_live(Duration::ZERO), "default_time_to_live"),
             (queue().duplicate_detection(Duration::ZERO), "duplicate_detection"),
             (queue().size_max(1), "size_max"),
+            (queue().requires_session(true).forward_to("other"), "forward_to"),
         ];
         for (options, expected) in wrong {
-            let problem = options.check().expect_err(expected);
+            let problem = options.settings.check().expect_err(expected);
             assert!(problem.contains(expected), "{problem}");
         }
-        assert_eq!(queue().lock_duration(Duration::from_millis(50)).check(), Ok(()));
+        assert_eq!(queue().lock_duration(Duration::from_millis(50)).settings.check(), Ok(()));
+    }
+
+    #[test]
+    fn names_have_their_own_rules() {
+        for (name, expected) in [("", "1 to 260"), ("a$b", "`$`"), ("/a", "`/`")] {
+            let problem = check_name(name).expect_err(name);
+            assert!(problem.contains(expected), "{problem}");
+        }
+        for name in ["a/b", &"x".repeat(51)] {
+            assert!(check_subscription_name(name).is_err(), "{name}");
+        }
+        assert_eq!(check_name("a/b-c_d.e"), Ok(()));
     }
 }

@@ -51,7 +51,7 @@ fn percent_decoded(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::broker::Part;
+    use crate::broker::{Part, Topology};
     use crate::clock::Clock;
     use crate::events::Events;
     use crate::options::QueueOptions;
@@ -59,7 +59,9 @@ mod tests {
     #[test]
     fn addresses_come_as_paths_and_as_uris() {
         let events = Events::new(Clock::manual(), 1);
-        let broker = Broker::new(vec![QueueOptions::new("Orders")], Clock::manual(), events);
+        let topology =
+            Topology { queues: vec![QueueOptions::new("Orders")], ..Topology::default() };
+        let broker = Broker::new(topology, Clock::manual(), events).unwrap();
         let place = |address| resolve(&broker, address);
         for address in
             ["orders", "ORDERS", "/orders", "amqp://localhost:5672/orders", "amqps://x/%6Frders"]

@@ -4,12 +4,14 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use bytes::BytesMut;
+use tokio::time::Instant;
 
 use super::error::{AmqpError, Violation};
 use super::frame::{FRAME_SIZE_MAX, FRAME_SIZE_MIN, Frame, FrameKind, ProtocolHeader};
 use super::performative::{Begin, CHANNEL_MAX, Open, Performative, write_close, write_end};
 use super::sasl;
 use super::session::{Session, WINDOW};
+use super::wake::LinkKey;
 use super::{Service, Shared};
 
 /// How long a peer may be silent, as told in open; it is cut after twice as long.
@@ -149,8 +151,12 @@ impl Connection {
                 Ok(()) => Ok(()),
                 Err(Violation::Connection(error)) => Err(error),
                 Err(Violation::Session(error)) => {
+                    if let Some(SessionState::Active(session)) =
+                        self.sessions.insert(channel, SessionState::Ended)
+                    {
+                        session.end(&mut self.shared);
+                    }
                     write_end(&mut self.shared.out, channel, Some(&error));
-                    self.sessions.insert(channel, SessionState::Ended);
                     Ok(())
                 }
                 Err(Violation::Link(handle, error)) => {
@@ -194,7 +200,10 @@ impl Connection {
 
     fn end(&mut self, channel: u16) -> Result<(), AmqpError> {
         match self.sessions.remove(&channel) {
-            Some(SessionState::Active(_)) => write_end(&mut self.shared.out, channel, None),
+            Some(SessionState::Active(session)) => {
+                session.end(&mut self.shared);
+                write_end(&mut self.shared.out, channel, None);
+            }
             Some(SessionState::Ended) => {}
             None => return Err(no_session(channel)),
         }
@@ -213,7 +222,7 @@ impl Connection {
         };
         let shared = &mut self.shared;
         match performative {
-            Performative::Attach(attach) => session.attach(&attach, shared)?,
+            Performative::Attach(attach) => session.attach(attach, shared)?,
             Performative::Flow(flow) => session.flow(&flow, shared),
             Performative::Transfer(transfer, payload) => {
                 session.transfer(&transfer, payload, shared)?
@@ -229,9 +238,20 @@ impl Connection {
         Ok(())
     }
 
+    /// Gives up what the peer had: it cannot use it any more.
+    pub(super) fn end_sessions(&mut self) {
+        self.sessions.clear();
+    }
+
+    /// When a link stops to wait for a session.
+    pub(super) fn next_time_out(&self) -> Option<Instant> {
+        self.shared.time_outs.first().map(|(at, _)| *at)
+    }
+
     /// Sends what the links have to send, until the output is full.
     pub(super) fn pump(&mut self) {
-        for key in self.shared.wakes.take() {
+        let woken = self.shared.wakes.take();
+        for key in woken.into_iter().chain(self.take_timed_out()) {
             if let Some(SessionState::Active(session)) = self.sessions.get_mut(&key.channel) {
                 session.woken(key, &mut self.shared);
             }
@@ -247,6 +267,20 @@ impl Connection {
                 return;
             }
         }
+    }
+
+    fn take_timed_out(&mut self) -> Vec<LinkKey> {
+        if self.shared.time_outs.is_empty() {
+            return Vec::new();
+        }
+        let now = Instant::now();
+        let (mut past, mut future) = (Vec::new(), std::mem::take(&mut self.shared.time_outs));
+        while let Some((_, key)) = future.first().copied().filter(|(at, _)| *at <= now) {
+            future.pop_first();
+            past.push(key);
+        }
+        self.shared.time_outs = future;
+        past
     }
 
     /// Links still have something to send that only waits for room in the output.

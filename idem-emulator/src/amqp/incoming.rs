@@ -4,14 +4,13 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use uuid::Uuid;
 
 use super::Limits;
 use super::error::{AmqpError, Violation};
 use super::performative::{BATCH_FORMAT, Outcome, Transfer};
-use crate::broker::{Node, Part, Queue, Submission};
+use crate::broker::{Kind, Node, Part, Queue, Submission};
 use crate::codec::DecodeError;
-use crate::codec::message::{Sections, pack};
+use crate::codec::message::{Sections, submission};
 use crate::management::RequestNode;
 
 /// How many deliveries a peer may send ahead on one link.
@@ -157,10 +156,10 @@ impl Arrived<'_> {
         let stored = self.submissions(queue, limits).and_then(|submissions| {
             queue
                 .send(submissions)
-                .map_err(|full| AmqpError::new("amqp:resource-limit-exceeded", full.to_string()))
+                .map_err(|error| AmqpError::new(error.condition(), error.to_string()))
         });
         match stored {
-            Ok(()) => Outcome::Accepted,
+            Ok(_numbers) => Outcome::Accepted,
             Err(error) => {
                 queue.note_rejected_send(error.condition);
                 Outcome::Rejected(Some(error))
@@ -169,29 +168,19 @@ impl Arrived<'_> {
     }
 
     fn submissions(&self, queue: &Queue, limits: Limits) -> Result<Vec<Submission>, AmqpError> {
+        let assigns_ids = queue.assigns_message_ids();
         let sections = self.sections()?;
         if self.format != BATCH_FORMAT {
-            return Ok(vec![submission(&sections, queue)?]);
+            return Ok(vec![submission(&sections, assigns_ids)]);
         }
         let messages = sections.data().map(|message| {
             if message.len() > limits.message_size_max {
                 return Err(too_large());
             }
-            submission(&Sections::split(message)?, queue)
+            Ok(submission(&Sections::split(message)?, assigns_ids))
         });
         messages.collect()
     }
-}
-
-fn submission(sections: &Sections<'_>, queue: &Queue) -> Result<Submission, AmqpError> {
-    if sections.scheduled_for().is_some() {
-        return Err(AmqpError::not_implemented(
-            "the emulator does not implement scheduled messages",
-        ));
-    }
-    let needs_id = queue.options().assigns_message_ids() && sections.message_id().is_none();
-    let assigned = needs_id.then(|| Uuid::new_v4().simple().to_string());
-    Ok(pack(sections, assigned.as_deref()))
 }
 
 fn too_large() -> AmqpError {
@@ -204,12 +193,13 @@ fn too_large() -> AmqpError {
 impl Destination {
     /// What a sender that names this node may send to, if anything.
     pub(super) fn of(node: &Node) -> Result<Self, AmqpError> {
-        match node.part {
-            Part::Main => Ok(Self::Queue(Arc::clone(&node.queue))),
-            Part::DeadLetter => Err(AmqpError::new(
-                "amqp:not-allowed",
-                "messages cannot be sent to a dead-letter queue",
-            )),
+        let refuse = |text: &'static str| Err(AmqpError::new("amqp:not-allowed", text));
+        match (node.part, node.queue.kind()) {
+            (Part::DeadLetter, _) => refuse("messages cannot be sent to a dead-letter queue"),
+            (Part::Main, Kind::Subscription) => {
+                refuse("messages cannot be sent to a subscription; send to its topic")
+            }
+            (Part::Main, Kind::Queue | Kind::Topic) => Ok(Self::Queue(Arc::clone(&node.queue))),
         }
     }
 }

@@ -17,7 +17,7 @@ mod settlement;
 mod tests;
 mod wake;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +35,7 @@ use connection::{Connection, IDLE_TIME_OUT};
 use error::AmqpError;
 use frame::{FRAME_SIZE_MIN, Frame};
 use session::DELIVERY_OUTPUT_MAX;
-use wake::WakeList;
+use wake::{LinkKey, WakeList};
 
 /// Output that waits for the socket; with more than this, nothing more is read.
 const OUTPUT_MAX: usize = 1024 * 1024;
@@ -111,6 +111,8 @@ struct Shared {
     peer_frame_max: usize,
     /// Channels and handles of links that may have something to send.
     work: VecDeque<(u16, u32)>,
+    /// When links stop to wait for a session.
+    time_outs: BTreeSet<(Instant, LinkKey)>,
     /// A fault wants the connection cut.
     cut: bool,
 }
@@ -123,6 +125,7 @@ impl Shared {
             out: BytesMut::new(),
             peer_frame_max: usize::try_from(FRAME_SIZE_MIN).unwrap_or(512),
             work: VecDeque::new(),
+            time_outs: BTreeSet::new(),
             cut: false,
         }
     }
@@ -186,6 +189,8 @@ async fn exchange(socket: TcpStream, mut connection: Connection) -> io::Result<(
         let cut_at = last_read + 2 * IDLE_TIME_OUT;
         let heartbeat_at =
             connection.heartbeat_interval().map_or(cut_at, |interval| last_written + interval);
+        let wake_at = cut_at.min(heartbeat_at);
+        let wake_at = connection.next_time_out().map_or(wake_at, |at| wake_at.min(at));
         // In this order, so that what is ready goes out before more is made ready. Links that have
         // work can do it only while there is room in the output; then the socket decides.
         tokio::select! {
@@ -204,16 +209,20 @@ async fn exchange(socket: TcpStream, mut connection: Connection) -> io::Result<(
             }
             () = wakes.changed() => {}
             () = std::future::ready(()), if connection.has_work() && output < DELIVERY_OUTPUT_MAX => {}
-            () = tokio::time::sleep_until(cut_at.min(heartbeat_at)) => {
-                if Instant::now() >= cut_at {
+            () = tokio::time::sleep_until(wake_at) => {
+                let now = Instant::now();
+                if now >= cut_at {
                     let text = "nothing was received for twice the idle time-out";
                     connection.close_with(&AmqpError::new("amqp:resource-limit-exceeded", text));
                     break;
                 }
-                Frame::write_heartbeat(&mut connection.shared.out);
+                if now >= heartbeat_at {
+                    Frame::write_heartbeat(&mut connection.shared.out);
+                }
             }
         }
     }
+    connection.end_sessions();
     tokio::time::timeout(LINGER, part(&mut reader, &mut writer, connection)).await?
 }
 

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use bytes::{Bytes, BytesMut};
+use tokio::time::Instant;
 use uuid::Uuid;
 
+use super::performative::Attach;
 use super::wake::{LinkKey, WakeList};
-use crate::broker::{Broker, ConsumerId, Delivery, Node, ReceiveMode};
+use crate::broker::{Broker, Delivery, Node, ReceiveMode, SessionError, SessionGrant, SessionWish};
 use crate::codec::message::render;
 use crate::management::RequestNode;
 
@@ -29,6 +31,8 @@ pub(super) struct OutgoingLink {
 #[derive(Debug)]
 pub(super) enum Origin {
     Messages(Consumer),
+    /// Messages of a session that the peer does not have yet: its attach is not answered.
+    Session(Box<Awaiting>),
     Responses(Responses),
 }
 
@@ -50,8 +54,13 @@ impl OutgoingLink {
 
     /// The node whose messages this link delivers.
     pub(super) fn node(&self) -> Option<&Node> {
+        self.consumer().map(|consumer| &consumer.node)
+    }
+
+    pub(super) fn consumer(&self) -> Option<&Consumer> {
         match &self.origin {
-            Origin::Messages(consumer) => Some(&consumer.node),
+            Origin::Messages(consumer) => Some(consumer),
+            Origin::Session(awaiting) => Some(&awaiting.consumer),
             Origin::Responses(_) => None,
         }
     }
@@ -63,11 +72,21 @@ pub(super) fn serial_difference(later: u32, earlier: u32) -> u32 {
     if difference > u32::MAX / 2 { 0 } else { difference }
 }
 
-/// A receiver of a queue. Dropping it takes it off the broker's list of those who wait.
+/// A receiver that waits for a session.
+#[derive(Debug)]
+pub(super) struct Awaiting {
+    pub(super) consumer: Consumer,
+    pub(super) wish: SessionWish,
+    pub(super) attach: Attach,
+    pub(super) until: Instant,
+}
+
+/// A receiver of a queue. Dropping it takes it off the broker's list of those who wait, and gives
+/// its session up.
 #[derive(Debug)]
 pub(super) struct Consumer {
     node: Node,
-    id: ConsumerId,
+    key: LinkKey,
     mode: ReceiveMode,
     waker: Waker,
 }
@@ -81,32 +100,38 @@ impl Consumer {
         handle: u32,
         wakes: &Arc<WakeList>,
     ) -> Self {
-        let id = broker.new_consumer();
-        let waker = wakes.waker(LinkKey { channel, handle, consumer: id });
-        Self { node, id, mode, waker }
+        let key = LinkKey { channel, handle, consumer: broker.new_consumer() };
+        Self { node, key, mode, waker: wakes.waker(key) }
     }
 
-    pub(super) fn id(&self) -> ConsumerId {
-        self.id
+    pub(super) fn key(&self) -> LinkKey {
+        self.key
     }
 
-    fn receive(&self, max: usize) -> Vec<Delivery> {
+    pub(super) fn accept_session(
+        &self,
+        wish: &SessionWish,
+    ) -> Result<Option<SessionGrant>, SessionError> {
+        self.node.queue.accept_session(wish, self.key.consumer, &self.waker)
+    }
+
+    fn receive(&self, max: usize) -> Result<Vec<Delivery>, SessionError> {
         let mut deliveries = Vec::new();
         self.node.queue.receive(
             self.node.part,
             self.mode,
             max,
-            self.id,
+            self.key.consumer,
             &self.waker,
             &mut deliveries,
-        );
-        deliveries
+        )?;
+        Ok(deliveries)
     }
 }
 
 impl Drop for Consumer {
     fn drop(&mut self) {
-        self.node.queue.forget(self.node.part, self.id);
+        self.node.queue.forget(self.node.part, self.key.consumer);
     }
 }
 
@@ -146,14 +171,15 @@ pub(super) struct Parcel {
 
 impl Origin {
     /// Takes up to `max` parcels. With fewer, the broker wakes the link when there is more.
-    pub(super) fn take(&mut self, max: usize) -> Vec<Parcel> {
+    pub(super) fn take(&mut self, max: usize) -> Result<Vec<Parcel>, SessionError> {
         match self {
             Self::Messages(consumer) => {
-                consumer.receive(max).into_iter().map(Parcel::of_delivery).collect()
+                Ok(consumer.receive(max)?.into_iter().map(Parcel::of_delivery).collect())
             }
+            Self::Session(_) => Ok(Vec::new()),
             Self::Responses(responses) => {
                 let count = responses.pending.len().min(max);
-                responses.pending.drain(..count).map(Parcel::of_response).collect()
+                Ok(responses.pending.drain(..count).map(Parcel::of_response).collect())
             }
         }
     }
@@ -161,7 +187,7 @@ impl Origin {
 
 impl Parcel {
     fn of_delivery(delivery: Delivery) -> Self {
-        let lock = delivery.locked_until.map(|until| (delivery.token, until));
+        let lock = delivery.lock();
         let mut payload = BytesMut::with_capacity(delivery.message.content.len() + 320);
         render(&mut payload, &delivery.message, lock);
         Self {

@@ -2,10 +2,15 @@
 //!
 //! Absent trailing fields are written as explicit nulls, because some clients index them all.
 
+use std::time::Duration;
+
 use bytes::{BufMut, Bytes, BytesMut};
 
+use super::Limits;
 use super::error::AmqpError;
 use super::frame::{FRAME_SIZE_MAX, Frame, FrameKind};
+use crate::broker::{SessionGrant, SessionWish};
+use crate::clock::Timestamp;
 use crate::codec::{DecodeError, Raw, encode};
 
 const OPEN: u64 = 0x10;
@@ -185,6 +190,11 @@ impl Role {
     }
 }
 
+/// The descriptor of a source, the place of the filters in it, and the one that we know.
+const SOURCE: u64 = 0x28;
+const FILTERS_FIELD: usize = 7;
+const SESSION_FILTER: &str = "com.microsoft:session-filter";
+
 const SEND_SETTLED: u8 = 1;
 const SEND_MIXED: u8 = 2;
 const RECEIVE_FIRST: u8 = 0;
@@ -201,6 +211,8 @@ pub(super) struct Attach {
     source: Option<Bytes>,
     target: Option<Bytes>,
     pub(super) initial_delivery_count: u32,
+    /// How long the peer waits for a session.
+    pub(super) session_time_out: Option<Duration>,
 }
 
 impl Attach {
@@ -217,6 +229,10 @@ impl Attach {
             source: fields.copied(5),
             target: fields.copied(6),
             initial_delivery_count: fields.u32(9, "initial-delivery-count")?.unwrap_or(0),
+            session_time_out: fields
+                .get(13)
+                .and_then(|properties| properties.get("com.microsoft:timeout")?.as_u32())
+                .map(|milliseconds| Duration::from_millis(u64::from(milliseconds))),
         })
     }
 
@@ -244,19 +260,25 @@ impl Attach {
         target.and_then(|(target, _)| target.as_described()).is_some_and(|(code, _)| code == 0x30)
     }
 
-    pub(super) fn has_session_filter(&self) -> bool {
-        let source = self.source.as_ref().and_then(|source| Raw::split(source).ok());
-        let filters = source.and_then(|(source, _)| source.undescribed().items().nth(7));
-        filters.is_some_and(|filters| filters.get("com.microsoft:session-filter").is_some())
+    /// The session that a receiving peer asks for, if it asks for one.
+    pub(super) fn session_wish(&self) -> Option<SessionWish> {
+        let (source, _) = Raw::split(self.source.as_ref()?).ok()?;
+        let filters = source.undescribed().items().nth(FILTERS_FIELD)?;
+        let filter = filters.get(SESSION_FILTER)?.undescribed();
+        Some(match filter.as_text() {
+            Some(id) => SessionWish::Named(id.into()),
+            None => SessionWish::NextAvailable,
+        })
     }
 
-    /// Accepts the link: the same name, handle, source and target, with our role.
+    /// Accepts the link: the same name, handle, source and target, with our role. Where the peer
+    /// asked for a session, the source names the one that it was granted.
     pub(super) fn write_answer(
         &self,
         out: &mut BytesMut,
         channel: u16,
-        message_size_max: u64,
-        batch_size_max: u64,
+        limits: Limits,
+        session: Option<&SessionGrant>,
     ) {
         let initial_delivery_count = (self.role == Role::Receiver).then_some(0);
         // A sender that is answered with mode second waits for dispositions that it then ignores.
@@ -264,16 +286,24 @@ impl Attach {
             if self.role == Role::Sender { RECEIVE_FIRST } else { self.receive_mode };
         write(out, channel, ATTACH, 14, |out| {
             self.write_start(out, receive_mode);
-            encode::optional(out, self.source.as_ref(), |out, source| out.put_slice(source));
+            match (&self.source, session) {
+                (Some(source), Some(grant)) => write_granted_source(out, source, &grant.id),
+                (Some(source), None) => out.put_slice(source),
+                (None, _) => encode::null(out),
+            }
             encode::optional(out, self.target.as_ref(), |out, target| out.put_slice(target));
             encode::null(out);
             encode::boolean(out, false);
             encode::optional(out, initial_delivery_count, encode::uint);
-            encode::ulong(out, message_size_max);
+            encode::ulong(out, limits.message_size());
             nulls(out, 2);
-            encode::map(out, 1, |out| {
+            encode::map(out, 1 + u32::from(session.is_some()), |out| {
                 encode::symbol(out, "com.microsoft:max-message-batch-size");
-                encode::ulong(out, batch_size_max);
+                encode::ulong(out, limits.batch_size());
+                if let Some(grant) = session {
+                    encode::symbol(out, "com.microsoft:locked-until-utc");
+                    encode::long(out, dot_net_ticks(grant.until));
+                }
             });
         });
     }
@@ -297,6 +327,46 @@ impl Attach {
         encode::ubyte(out, self.send_mode);
         encode::ubyte(out, receive_mode);
     }
+}
+
+/// A source as it was sent, but for the session filter, which names the granted session.
+fn write_granted_source(out: &mut BytesMut, source: &Bytes, session_id: &str) {
+    let Some((source, _)) = Raw::split(source).ok() else {
+        return encode::null(out);
+    };
+    let fields: Vec<_> = source.undescribed().items().collect();
+    encode::descriptor(out, SOURCE);
+    encode::list(out, encode::length(fields.len()), |out| {
+        for (index, field) in fields.iter().enumerate() {
+            if index == FILTERS_FIELD {
+                write_granted_filters(out, field, session_id);
+            } else {
+                out.put_slice(field.bytes());
+            }
+        }
+    });
+}
+
+fn write_granted_filters(out: &mut BytesMut, filters: &Raw<'_>, session_id: &str) {
+    encode::map(out, encode::length(filters.pairs().count()), |out| {
+        for (key, value) in filters.pairs() {
+            out.put_slice(key.bytes());
+            if key.as_text() != Some(SESSION_FILTER) {
+                out.put_slice(value.bytes());
+                continue;
+            }
+            if let Some(descriptor) = value.descriptor() {
+                out.put_u8(0x00);
+                out.put_slice(descriptor.bytes());
+            }
+            encode::string(out, session_id);
+        }
+    });
+}
+
+/// A time in units of 100 ns since the year 1, as clients expect it in the answer to an attach.
+fn dot_net_ticks(time: Timestamp) -> i64 {
+    time.milliseconds().saturating_mul(10_000).saturating_add(621_355_968_000_000_000)
 }
 
 fn first_field(terminus: &Bytes) -> Option<Raw<'_>> {

@@ -1,26 +1,35 @@
 //! An AMQP session: its windows, its links and the deliveries that await settlement.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::Shared;
 use super::address::{self, Place};
 use super::error::{AmqpError, Violation};
 use super::incoming::{Arrived, Destination, IncomingLink};
-use super::outgoing::{Consumer, Origin, OutgoingLink, Parcel, Responses, serial_difference};
+use super::outgoing::{
+    Awaiting, Consumer, Origin, OutgoingLink, Parcel, Responses, serial_difference,
+};
 use super::performative::{
     Attach, Begin, Detach, Disposition, Flow, HANDLE_MAX, LinkFlow, Outcome, Role,
     TRANSFER_OVERHEAD, Transfer, write_disposition, write_transfer,
 };
 use super::settlement::{self, Answers};
 use super::wake::LinkKey;
-use crate::broker::{ReceiveMode, Settled, Settlement};
+use crate::broker::{
+    Kind, Node, Part, ReceiveMode, SessionGrant, SessionWish, Settled, Settlement,
+};
 use crate::management::{Answer, RequestNode};
 
 /// How many transfer frames each side may send ahead.
 pub(super) const WINDOW: u32 = 5000;
+
+/// How long a receiver waits for a session if it does not say.
+const SESSION_TIME_OUT: Duration = Duration::from_secs(65);
 
 /// Output that waits for the socket; with more than this, no further deliveries are taken.
 pub(super) const DELIVERY_OUTPUT_MAX: usize = 256 * 1024;
@@ -90,7 +99,7 @@ impl Session {
         }
     }
 
-    pub(super) fn attach(&mut self, attach: &Attach, shared: &mut Shared) -> Result<(), Violation> {
+    pub(super) fn attach(&mut self, attach: Attach, shared: &mut Shared) -> Result<(), Violation> {
         if attach.handle > HANDLE_MAX {
             return Err(AmqpError::framing(format!(
                 "handle {} exceeds {HANDLE_MAX}",
@@ -102,26 +111,89 @@ impl Session {
             let text = format!("handle {} is attached already", attach.handle);
             return Err(Violation::Session(AmqpError::new("amqp:session:handle-in-use", text)));
         }
-        let link = match self.link(attach, shared) {
+        let link = match self.link(&attach, shared) {
             Ok(link) => link,
             Err(error) => {
                 attach.write_refusal(&mut shared.out, self.channel);
                 return Err(Violation::Link(attach.handle, error));
             }
         };
-        let limits = shared.service.limits();
-        attach.write_answer(
-            &mut shared.out,
-            self.channel,
-            limits.message_size(),
-            limits.batch_size(),
-        );
+        let handle = attach.handle;
+        let link = match (link, attach.session_wish()) {
+            (
+                Link::Outgoing(OutgoingLink { origin: Origin::Messages(consumer), .. }),
+                Some(wish),
+            ) => {
+                self.await_session(consumer, wish, attach, shared);
+                return Ok(());
+            }
+            (link, _) => link,
+        };
+        attach.write_answer(&mut shared.out, self.channel, shared.service.limits(), None);
         let grants_credit = matches!(link, Link::Incoming(_));
-        self.links.insert(attach.handle, link);
+        self.links.insert(handle, link);
         if grants_credit {
-            self.write_flow(Some(attach.handle), shared);
+            self.write_flow(Some(handle), shared);
         }
         Ok(())
+    }
+
+    /// Attaches a receiver once it has a session, which may be at once.
+    fn await_session(
+        &mut self,
+        consumer: Consumer,
+        wish: SessionWish,
+        attach: Attach,
+        shared: &mut Shared,
+    ) {
+        let handle = attach.handle;
+        let until = Instant::now() + attach.session_time_out.unwrap_or(SESSION_TIME_OUT);
+        shared.time_outs.insert((until, consumer.key()));
+        let awaiting = Box::new(Awaiting { consumer, wish, attach, until });
+        self.links.insert(handle, Link::Outgoing(OutgoingLink::new(Origin::Session(awaiting))));
+        self.accept_session(handle, shared);
+    }
+
+    /// Answers the attach of a receiver that waits for a session, if the session is there, or if it
+    /// has waited long enough.
+    fn accept_session(&mut self, handle: u32, shared: &mut Shared) {
+        let Some(Link::Outgoing(OutgoingLink { origin: Origin::Session(awaiting), .. })) =
+            self.links.get(&handle)
+        else {
+            return;
+        };
+        let outcome = match awaiting.consumer.accept_session(&awaiting.wish) {
+            Ok(Some(grant)) => Ok(grant),
+            Ok(None) if Instant::now() < awaiting.until => return,
+            Ok(None) => Err(AmqpError::new(
+                "com.microsoft:timeout",
+                "no session became available within the time that the receiver allowed",
+            )),
+            Err(error) => Err(AmqpError::new(error.condition(), error.to_string())),
+        };
+        match outcome {
+            Ok(grant) => self.grant_session(handle, &grant, shared),
+            Err(error) => self.detach_with(handle, &error, shared),
+        }
+    }
+
+    fn grant_session(&mut self, handle: u32, grant: &SessionGrant, shared: &mut Shared) {
+        let Some(Link::Outgoing(OutgoingLink { origin, credit, drain, .. })) =
+            self.links.remove(&handle)
+        else {
+            return;
+        };
+        let Origin::Session(awaiting) = origin else {
+            return;
+        };
+        let Awaiting { consumer, attach, until, .. } = *awaiting;
+        shared.time_outs.remove(&(until, consumer.key()));
+        attach.write_answer(&mut shared.out, self.channel, shared.service.limits(), Some(grant));
+        // Credit may have come before the session.
+        let mut link =
+            OutgoingLink { credit, drain, ..OutgoingLink::new(Origin::Messages(consumer)) };
+        schedule(&mut link, self.channel, handle, shared);
+        self.links.insert(handle, Link::Outgoing(link));
     }
 
     /// The link that a peer asks for, or why it cannot have it.
@@ -144,10 +216,9 @@ impl Session {
                 Destination::Requests(node),
                 attach.initial_delivery_count,
             ))),
-            (Role::Receiver, Place::Messages(_)) if attach.has_session_filter() => {
-                Err(AmqpError::not_implemented("the emulator does not implement message sessions"))
-            }
             (Role::Receiver, Place::Messages(node)) => {
+                check_source(&node)?;
+                check_session_use(&node, attach.session_wish().is_some())?;
                 let mode = if attach.wants_settled() {
                     ReceiveMode::ReceiveAndDelete
                 } else {
@@ -209,7 +280,7 @@ impl Session {
     /// The broker has woken a link.
     pub(super) fn woken(&mut self, key: LinkKey, shared: &mut Shared) {
         if let Some(Link::Outgoing(link)) = self.links.get_mut(&key.handle)
-            && matches!(&link.origin, Origin::Messages(consumer) if consumer.id() == key.consumer)
+            && link.consumer().is_some_and(|consumer| consumer.key() == key)
         {
             schedule(link, self.channel, key.handle, shared);
         }
@@ -417,7 +488,7 @@ impl Session {
     }
 
     pub(super) fn detach(&mut self, detach: &Detach, shared: &mut Shared) {
-        let known = self.remove_link(detach.handle);
+        let known = self.remove_link(detach.handle, shared);
         if known.is_some_and(|link| !matches!(link, Link::Detached)) {
             detach.write(&mut shared.out, self.channel, None);
         }
@@ -425,17 +496,30 @@ impl Session {
 
     /// Ends a link because of an error.
     pub(super) fn detach_with(&mut self, handle: u32, error: &AmqpError, shared: &mut Shared) {
-        self.remove_link(handle);
+        self.remove_link(handle, shared);
         self.links.insert(handle, Link::Detached);
         Detach { handle, closed: true }.write(&mut shared.out, self.channel, Some(error));
     }
 
-    /// Locks stay with the broker until they expire; only the way to settle them here is gone.
-    fn remove_link(&mut self, handle: u32) -> Option<Link> {
+    /// Locks of messages stay with the broker until they expire; only the way to settle them here is
+    /// gone. Sessions are given up.
+    fn remove_link(&mut self, handle: u32, shared: &mut Shared) -> Option<Link> {
         let link = self.links.remove(&handle);
         self.unsettled.retain(|_, unsettled| unsettled.handle != handle);
         self.outbox.retain(|outgoing| outgoing.handle != handle);
+        if let Some(awaiting) = link.as_ref().and_then(awaiting) {
+            shared.time_outs.remove(&(awaiting.until, awaiting.consumer.key()));
+            // A link is attached before it is detached.
+            awaiting.attach.write_refusal(&mut shared.out, self.channel);
+        }
         link
+    }
+
+    /// The AMQP session ends, and its links with it.
+    pub(super) fn end(self, shared: &mut Shared) {
+        for awaiting in self.links.values().filter_map(awaiting) {
+            shared.time_outs.remove(&(awaiting.until, awaiting.consumer.key()));
+        }
     }
 
     /// Sends what a link has, as far as its credit, the window and the socket allow.
@@ -443,11 +527,15 @@ impl Session {
         if let Some(Link::Outgoing(link)) = self.links.get_mut(&handle) {
             link.scheduled = false;
         }
+        self.accept_session(handle, shared);
         self.write_outbox(shared);
         let exhausted = loop {
             let Some(Link::Outgoing(link)) = self.links.get_mut(&handle) else {
                 return;
             };
+            if matches!(link.origin, Origin::Session(_)) {
+                return;
+            }
             if shared.out.len() >= DELIVERY_OUTPUT_MAX {
                 schedule(link, self.channel, handle, shared);
                 break false;
@@ -456,7 +544,13 @@ impl Session {
             let room = link.credit.min(window).min(TAKE_MAX);
             self.blocked |= link.credit > 0 && window == 0;
             // Even without room: a wake-up that cannot be used goes to another receiver.
-            let parcels = link.origin.take(usize::try_from(room).unwrap_or(0));
+            let parcels = match link.origin.take(usize::try_from(room).unwrap_or(0)) {
+                Ok(parcels) => parcels,
+                Err(error) => {
+                    let error = AmqpError::new(error.condition(), error.to_string());
+                    return self.detach_with(handle, &error, shared);
+                }
+            };
             let taken = u32::try_from(parcels.len()).unwrap_or(room);
             link.use_credit(taken);
             for parcel in parcels {
@@ -533,6 +627,40 @@ impl Session {
         link.use_credit(unused);
         let state = self.link_flow_state(handle, true);
         self.flow_state(state).write(&mut shared.out, self.channel, WINDOW);
+    }
+}
+
+/// Only where messages stay can they be received.
+fn check_source(node: &Node) -> Result<(), AmqpError> {
+    let text = match node.queue.kind() {
+        Kind::Topic => "messages cannot be received from a topic; receive from a subscription",
+        Kind::Queue | Kind::Subscription => {
+            "the entity forwards its messages; receive from where they go"
+        }
+    };
+    let keeps = node.part == Part::DeadLetter || node.queue.keeps_messages();
+    if keeps { Ok(()) } else { Err(AmqpError::new("amqp:not-allowed", text)) }
+}
+
+/// Queues with sessions are received from through sessions, and others are not.
+fn check_session_use(node: &Node, names_session: bool) -> Result<(), AmqpError> {
+    match (node.queue.requires_sessions(node.part), names_session) {
+        (true, true) | (false, false) => Ok(()),
+        (true, false) => Err(AmqpError::new(
+            "amqp:not-allowed",
+            format!("`{}` requires sessions: accept one to receive from it", node.name()),
+        )),
+        (false, true) => Err(AmqpError::new(
+            "amqp:not-allowed",
+            format!("`{}` does not require sessions: receive without one", node.name()),
+        )),
+    }
+}
+
+fn awaiting(link: &Link) -> Option<&Awaiting> {
+    match link {
+        Link::Outgoing(OutgoingLink { origin: Origin::Session(awaiting), .. }) => Some(awaiting),
+        Link::Outgoing(_) | Link::Incoming(_) | Link::Detached => None,
     }
 }
 

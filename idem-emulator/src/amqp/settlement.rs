@@ -20,7 +20,7 @@ pub(super) fn read(state: &Raw<'_>) -> Result<(Settlement, Outcome), AmqpError> 
         0x24 => Ok((Settlement::Complete, Outcome::Accepted)),
         0x25 => Ok((dead_letter(&fields), Outcome::Rejected(None))),
         0x26 => Ok((Settlement::Release, Outcome::Released)),
-        0x27 => modified(&fields).map(|settlement| (settlement, Outcome::Modified)),
+        0x27 => Ok((modified(&fields), Outcome::Modified)),
         0x34 => Err(AmqpError::not_implemented("the emulator does not implement transactions")),
         _ => Err(AmqpError::new("amqp:not-allowed", "the delivery state is not an outcome")),
     }
@@ -37,15 +37,14 @@ fn dead_letter(fields: &Raw<'_>) -> Settlement {
 }
 
 /// `modified(delivery-failed, undeliverable-here, message-annotations)`.
-fn modified(fields: &Raw<'_>) -> Result<Settlement, AmqpError> {
+fn modified(fields: &Raw<'_>) -> Settlement {
     let field = |index| fields.items().nth(index);
-    if field(1).and_then(|value| value.as_bool()).unwrap_or(false) {
-        return Err(AmqpError::not_implemented(
-            "the emulator does not implement deferred messages",
-        ));
-    }
     let properties = field(2).map(|annotations| properties(&annotations)).unwrap_or_default();
-    Ok(Settlement::Abandon { properties })
+    if field(1).and_then(|value| value.as_bool()).unwrap_or(false) {
+        Settlement::Defer { properties }
+    } else {
+        Settlement::Abandon { properties }
+    }
 }
 
 pub(super) fn refusal(error: SettleError) -> Outcome {

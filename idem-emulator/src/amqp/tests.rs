@@ -8,8 +8,8 @@ use fe2o3_amqp_types::definitions::{
 };
 use fe2o3_amqp_types::messaging::message::__private::{Deserializable, Serializable};
 use fe2o3_amqp_types::messaging::{
-    Accepted, ApplicationProperties, Body, Data, DeliveryState, Message, MessageId, Modified,
-    Properties, Rejected, Source, Target, TargetArchetype,
+    Accepted, ApplicationProperties, Body, Data, DeliveryState, FilterSet, Message, MessageId,
+    Modified, Properties, Rejected, Source, Target, TargetArchetype,
 };
 use fe2o3_amqp_types::performatives::{
     Attach, Begin, Close, Detach, Disposition, End, Flow, Open, Performative, Transfer,
@@ -21,6 +21,7 @@ use super::connection::Connection;
 use super::frame::{Frame, FrameKind, ProtocolHeader};
 use super::performative::BATCH_FORMAT;
 use super::*;
+use crate::broker::{Submission, Topology};
 use crate::clock::Clock;
 use crate::events::Events;
 use crate::options::QueueOptions;
@@ -30,6 +31,7 @@ type WireMessage = Message<Body<Value>>;
 /// The other end of a connection.
 struct Peer {
     broker: Arc<Broker>,
+    clock: Clock,
     connection: Connection,
 }
 
@@ -37,10 +39,13 @@ impl Peer {
     /// Opens a connection and one session, on channel 0.
     fn new(incoming_window: u32, frame_size_max: u32) -> Self {
         let clock = Clock::manual();
-        let queues = vec![QueueOptions::new("orders")];
-        let broker = Arc::new(Broker::new(queues, clock.clone(), Events::new(clock, 1000)));
+        let queues =
+            vec![QueueOptions::new("orders"), QueueOptions::new("sessions").requires_session(true)];
+        let topology = Topology { queues, ..Topology::default() };
+        let events = Events::new(clock.clone(), 1000);
+        let broker = Arc::new(Broker::new(topology, clock.clone(), events).unwrap());
         let service = Service::new(Arc::clone(&broker), 256 * 1024);
-        let mut peer = Self { broker, connection: Connection::new(service) };
+        let mut peer = Self { broker, clock, connection: Connection::new(service) };
         let mut header = BytesMut::from(&ProtocolHeader::Amqp.bytes()[..]);
         peer.connection.receive(&mut header);
         let _header = peer.connection.shared.out.split_to(8);
@@ -111,12 +116,30 @@ impl Peer {
         assert!(matches!(answers[..], [(Performative::Attach(_), _)]), "{answers:?}");
     }
 
+    /// Asks for a session by name, or for any.
+    fn ask_for_session(&mut self, name: Option<&str>) -> Vec<Answer> {
+        let wish = name.map_or(Value::Null, |name| Value::String(name.to_owned()));
+        let mut filter = FilterSet::new();
+        filter.insert(Symbol::from("com.microsoft:session-filter"), wish);
+        let source =
+            Source { filter: Some(filter), ..Source::builder().address("sessions").build() };
+        let attach = attach(Role::Receiver, 2, Some(Box::new(source)), None);
+        let mut properties = Fields::new();
+        properties.insert(Symbol::from("com.microsoft:timeout"), Value::Uint(100));
+        self.exchange(&Attach { properties: Some(properties), ..attach }, &[])
+    }
+
+    fn store_in_session(&self, session: &str) {
+        let submission = Submission { session_id: Some(session.into()), ..Submission::default() };
+        self.broker.node("sessions").unwrap().queue.send(vec![submission]).unwrap();
+    }
+
     /// Puts messages into the queue directly.
     fn store(&self, bodies: &[&[u8]]) {
         for body in bodies {
             let bytes = encoded(&wire_message(body));
             let sections = crate::codec::message::Sections::split(&bytes).unwrap();
-            let submission = crate::codec::message::pack(&sections, None);
+            let submission = crate::codec::message::submission(&sections, false);
             self.broker.node("orders").unwrap().queue.send(vec![submission]).unwrap();
         }
     }
@@ -290,19 +313,11 @@ fn an_aborted_message_is_forgotten() {
 
 #[test]
 fn what_cannot_be_stored_is_rejected_with_its_reason() {
-    let scheduled = {
-        let time = Value::Timestamp(serde_amqp::primitives::Timestamp::from_milliseconds(1));
-        let annotations = fe2o3_amqp_types::messaging::MessageAnnotations::builder()
-            .insert("x-opt-scheduled-enqueue-time", time)
-            .build();
-        WireMessage { message_annotations: Some(annotations), ..wire_message(b"later") }
-    };
     let mut peer = Peer::new(10, 65536);
     peer.attach_sender("orders");
-    let cases: [(u32, Vec<u8>, &str); 3] = [
+    let cases: [(u32, Vec<u8>, &str); 2] = [
         (0, b"not a message".to_vec(), "DecodeError"),
         (BATCH_FORMAT, encoded(&wire_message(b"not a message")), "DecodeError"),
-        (0, encoded(&scheduled), "NotImplemented"),
     ];
     for (id, (format, payload, expected)) in (0..).zip(cases) {
         let answers = peer.exchange(&transfer(id, format, false), &payload);
@@ -434,7 +449,7 @@ fn dead_letter_info_may_have_string_keys() {
     peer.connection.receive(&mut input);
     assert_eq!(only_disposition(&peer.answers()).first, 0);
     let queue = peer.broker.node("orders").unwrap().queue;
-    let (dead, _) = queue.peek(crate::broker::Part::DeadLetter, 0, 1).remove(0);
+    let (dead, _) = queue.peek(crate::broker::Part::DeadLetter, None, 0, 1).remove(0);
     assert_eq!(dead.dead_letter().unwrap().reason.as_deref(), Some("why"));
 }
 
@@ -454,15 +469,95 @@ fn a_settlement_after_the_lock_is_refused() {
 }
 
 #[test]
-fn deferral_is_refused_and_the_lock_stays() {
+fn a_deferral_is_answered_as_modified() {
     let mut peer = Peer::new(100, 65536);
     peer.store(&[b"a"]);
     peer.receive_from("orders");
     peer.exchange(&flow(100, 0, 1, false), &[]);
     let defer = modified(Some(true), None);
     let answers = peer.exchange(&settle(0, 0, DeliveryState::Modified(defer)), &[]);
-    assert!(format!("{answers:?}").contains("NotImplemented"), "{answers:?}");
-    assert_eq!(peer.counts(), (0, 1, 0));
+    assert!(matches!(only_disposition(&answers).state, Some(DeliveryState::Modified(_))));
+    let counts = peer.broker.node("orders").unwrap().queue.counts();
+    assert_eq!((counts.active, counts.locked, counts.deferred), (0, 0, 1));
+}
+
+fn granted(attach: &Attach) -> (&Value, &Value) {
+    let filter = attach.source.as_ref().and_then(|source| source.filter.as_ref()).unwrap();
+    let properties = attach.properties.as_ref().unwrap();
+    (
+        filter.get(&Symbol::from("com.microsoft:session-filter")).unwrap(),
+        properties.get(&Symbol::from("com.microsoft:locked-until-utc")).unwrap(),
+    )
+}
+
+#[test]
+fn the_answer_to_an_attach_names_the_session_and_the_end_of_its_lock() {
+    let mut peer = Peer::new(100, 65536);
+    peer.store_in_session("s");
+    let answers = peer.ask_for_session(None);
+    let [(Performative::Attach(attach), _)] = &answers[..] else { panic!("{answers:?}") };
+    let until = peer.clock.now().plus(Duration::from_secs(60)).milliseconds();
+    let ticks = until * 10_000 + 621_355_968_000_000_000;
+    assert_eq!(granted(attach), (&Value::String("s".to_owned()), &Value::Long(ticks)));
+    assert_eq!(transfers(&peer.exchange(&flow(100, 0, 1, false), &[])).len(), 1);
+}
+
+#[test]
+fn a_link_is_detached_when_it_loses_its_session() {
+    let mut peer = Peer::new(100, 65536);
+    peer.ask_for_session(Some("s"));
+    peer.clock.advance(Duration::from_secs(60));
+    peer.broker.sweep();
+    let answers = peer.answers();
+    let [(Performative::Detach(detach), _)] = &answers[..] else { panic!("{answers:?}") };
+    assert_eq!(condition(detach.error.as_ref()), "com.microsoft:session-lock-lost");
+}
+
+#[test]
+fn credit_counts_that_comes_before_the_session() {
+    let mut peer = Peer::new(100, 65536);
+    assert!(peer.ask_for_session(None).is_empty());
+    assert!(peer.exchange(&flow(100, 0, 5, false), &[]).is_empty());
+    peer.store_in_session("s");
+    let answers = peer.answers();
+    let [(Performative::Attach(attach), _), (Performative::Transfer(_), _)] = &answers[..] else {
+        panic!("{answers:?}");
+    };
+    assert_eq!(granted(attach).0, &Value::String("s".to_owned()));
+}
+
+#[test]
+fn a_receiver_that_has_left_is_granted_nothing() {
+    let mut peer = Peer::new(100, 65536);
+    peer.ask_for_session(None);
+    let detach = Detach { handle: 2.into(), closed: true, error: None };
+    let answers = peer.exchange(&detach, &[]);
+    let [(Performative::Attach(attach), _), (Performative::Detach(_), _)] = &answers[..] else {
+        panic!("{answers:?}");
+    };
+    assert_eq!(attach.source, None);
+    peer.store_in_session("s");
+    assert!(peer.answers().is_empty());
+    assert_eq!(peer.broker.node("sessions").unwrap().queue.counts().active, 1);
+    assert_eq!(peer.ask_for_session(None).len(), 1, "the session is still there");
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_for_a_session_ends_with_the_time_that_the_receiver_allows() {
+    let mut peer = Peer::new(100, 65536);
+    assert!(peer.ask_for_session(None).is_empty());
+    tokio::time::advance(Duration::from_millis(99)).await;
+    assert!(peer.answers().is_empty());
+    tokio::time::advance(Duration::from_millis(2)).await;
+    let answers = peer.answers();
+    let [(Performative::Attach(attach), _), (Performative::Detach(detach), _)] = &answers[..]
+    else {
+        panic!("{answers:?}");
+    };
+    assert_eq!(attach.source, None);
+    assert_eq!(condition(detach.error.as_ref()), "com.microsoft:timeout");
+    peer.store_in_session("s");
+    assert!(peer.answers().is_empty());
 }
 
 #[test]

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use crate::broker::ConsumerId;
 
 /// Names a link of a connection. A later link on the same channel and handle has another consumer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct LinkKey {
     pub(super) channel: u16,
     pub(super) handle: u32,

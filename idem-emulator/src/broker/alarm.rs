@@ -1,4 +1,4 @@
-//! When the next lock ends, for the task that sleeps until then.
+//! When something is due next, for the task that sleeps until then.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 

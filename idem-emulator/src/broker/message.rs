@@ -1,6 +1,7 @@
 //! What the broker knows of a message.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -11,11 +12,19 @@ use crate::clock::Timestamp;
 pub(crate) const OVERHEAD_BYTES: u64 = 256;
 
 /// A message as a sender hands it in.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Submission {
     /// The message id as text, if the sender gave one.
     pub(crate) id: Option<Arc<str>>,
-    /// The encoded message. The broker never looks inside.
+    /// The session that the message belongs to, if any.
+    pub(crate) session_id: Option<Arc<str>>,
+    /// Which messages the sender wants kept together. Sessions do that already.
+    pub(crate) partition_key: Option<Arc<str>>,
+    /// How long the message is to live once it is enqueued.
+    pub(crate) time_to_live: Option<Duration>,
+    /// When the message is to be enqueued; now if this is absent or past.
+    pub(crate) scheduled_for: Option<Timestamp>,
+    /// The encoded message. Only rules look inside.
     pub(crate) content: Bytes,
 }
 
@@ -23,14 +32,46 @@ pub(crate) struct Submission {
 #[derive(Debug, Clone)]
 pub(crate) struct Message {
     pub(crate) id: Option<Arc<str>>,
+    pub(crate) session_id: Option<Arc<str>>,
+    pub(crate) time_to_live: Option<Duration>,
     pub(crate) content: Bytes,
     /// Given once per queue, counted from 1, and kept when the message is dead-lettered.
     pub(crate) sequence_number: i64,
+    pub(crate) state: MessageState,
     pub(crate) enqueued_at: Timestamp,
+    /// When it has lived long enough, unless a receiver holds it or it was set aside.
+    pub(crate) expires_at: Option<Timestamp>,
     /// How many deliveries have failed: 0 at the first delivery.
     pub(crate) delivery_count: u32,
     /// What receivers added since; absent for most messages.
     pub(crate) amendments: Option<Arc<Amendments>>,
+    /// The number in the first entity, of a message that was forwarded.
+    pub(crate) original_number: Option<i64>,
+    /// How often it was forwarded.
+    pub(crate) forwards: u8,
+}
+
+/// Whether receivers can have a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MessageState {
+    Active,
+    /// Set aside by a receiver: only who knows its sequence number gets it.
+    Deferred,
+    /// Not enqueued yet.
+    Scheduled {
+        due: Timestamp,
+    },
+}
+
+impl MessageState {
+    /// The state as it goes on the wire.
+    pub(crate) fn code(self) -> i32 {
+        match self {
+            Self::Active => 0,
+            Self::Deferred => 1,
+            Self::Scheduled { .. } => 2,
+        }
+    }
 }
 
 impl Message {

@@ -1,15 +1,17 @@
 //! The broker: entities, messages, locks and dead-letter queues. No protocol and no sockets.
 //!
 //! Every operation is one short critical section on one queue. Whoever waits for messages leaves a
-//! [`Waker`](std::task::Waker); whoever must act when a lock ends waits on the [`Alarm`].
+//! [`Waker`](std::task::Waker); whoever must act when time brings something waits on the [`Alarm`].
 
 mod alarm;
 mod duplicates;
 mod message;
 mod queue;
+mod sessions;
 mod store;
 #[cfg(test)]
 mod tests;
+mod topology;
 mod waiters;
 
 use std::collections::HashMap;
@@ -20,19 +22,35 @@ use uuid::{Builder, Uuid};
 
 pub(crate) use alarm::Alarm;
 #[cfg(test)]
-pub(crate) use message::Amendments;
+pub(crate) use message::{Amendments, MessageState};
 pub(crate) use message::{DeadLetter, Message, Property, Submission};
 pub use queue::Counts;
-pub(crate) use queue::{Delivery, Part, Queue, ReceiveMode, SettleError, Settled, Settlement};
+pub(crate) use queue::{
+    DeferredError, Delivery, Kind, MessageNotFound, Part, Queue, ReceiveMode, SendError,
+    SessionError, SessionGrant, SessionWish, SettleError, Settled, Settlement,
+};
+pub(crate) use topology::Topology;
 pub(crate) use waiters::ConsumerId;
 
 use crate::clock::{Clock, OnAdvance, Timestamp};
+use crate::error::StartError;
 use crate::events::Events;
 use crate::faults::Faults;
-use crate::options::QueueOptions;
 
 /// The dead-letter reason of a message whose deliveries failed too often.
 const MAX_DELIVERY_COUNT_EXCEEDED: &str = "MaxDeliveryCountExceeded";
+
+/// The dead-letter reason of a message that was not received in time.
+const TTL_EXPIRED: &str = "TTLExpiredException";
+
+/// The dead-letter reason of a message that was forwarded too often.
+const TOO_MANY_FORWARDS: &str = "MaxTransferHopCountExceeded";
+
+/// The dead-letter reason of a message that came to an entity with sessions and has none.
+const SESSION_ID_IS_NULL: &str = "Session ID is null";
+
+/// How often a message may be forwarded.
+const FORWARDS_MAX: u8 = 4;
 
 /// What all queues of a broker share.
 #[derive(Debug)]
@@ -60,13 +78,18 @@ impl Node {
 #[derive(Debug)]
 pub(crate) struct Broker {
     pub(crate) context: Arc<Context>,
-    /// By lower-case name: names of entities do not depend on case.
+    /// By lower-case path: names of entities do not depend on case.
     queues: HashMap<String, Arc<Queue>>,
     next_consumer: AtomicU64,
 }
 
 impl Broker {
-    pub(crate) fn new(queues: Vec<QueueOptions>, clock: Clock, events: Events) -> Self {
+    /// Checks the options, and makes what they describe.
+    pub(crate) fn new(
+        topology: Topology,
+        clock: Clock,
+        events: Events,
+    ) -> Result<Self, StartError> {
         let context = Arc::new(Context {
             clock,
             events,
@@ -74,46 +97,42 @@ impl Broker {
             alarm: Alarm::default(),
             tokens: Tokens::new(),
         });
-        let queues = queues
-            .into_iter()
-            .map(|options| {
-                (options.name().to_lowercase(), Arc::new(Queue::new(options, Arc::clone(&context))))
-            })
-            .collect();
-        Self { context, queues, next_consumer: AtomicU64::new(1) }
+        let queues = topology.build(&context)?;
+        Ok(Self { context, queues, next_consumer: AtomicU64::new(1) })
     }
 
-    /// Finds `queue` or `queue/$DeadLetterQueue`.
+    /// Finds `queue`, `topic` or `topic/Subscriptions/subscription`, or one of these with
+    /// `/$DeadLetterQueue`.
     pub(crate) fn node(&self, path: &str) -> Option<Node> {
         let path = path.to_lowercase();
         let (name, part) = match path.strip_suffix("/$deadletterqueue") {
             Some(name) => (name, Part::DeadLetter),
             None => (path.as_str(), Part::Main),
         };
-        Some(Node { queue: Arc::clone(self.queues.get(name)?), part })
+        let queue = self.queues.get(name)?;
+        let has_part = part == Part::Main || queue.kind() != Kind::Topic;
+        has_part.then(|| Node { queue: Arc::clone(queue), part })
     }
 
     pub(crate) fn new_consumer(&self) -> ConsumerId {
         ConsumerId(self.next_consumer.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Expires the locks that have ended; returns when the next one will.
+    /// Does what is due in every queue; returns when there will be more.
     pub(crate) fn sweep(&self) -> Option<Timestamp> {
-        // Locks that are taken while this looks around arm the alarm again.
+        // What becomes due earlier while this looks around arms the alarm again.
         self.context.alarm.disarm();
-        let now = self.context.clock.now();
-        let next = self.queues.values().filter_map(|queue| queue.sweep(now)).min();
+        let next = self.queues.values().filter_map(|queue| queue.sweep()).min();
         if let Some(deadline) = next {
             self.context.alarm.expect(deadline);
         }
         next
     }
 
-    /// Empties every queue and forgets duplicates, faults, events and totals.
+    /// Empties every queue, restores its rules, and forgets duplicates, faults, events and totals.
     pub(crate) fn reset(&self) {
         for queue in self.queues.values() {
-            queue.purge();
-            queue.forget_duplicates();
+            queue.reset();
         }
         self.context.faults.clear();
         self.context.events.clear();

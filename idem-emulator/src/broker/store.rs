@@ -1,11 +1,14 @@
-//! The messages of one node, a queue or its dead-letter queue, and the locks on them.
+//! The messages of one node, a queue or its dead-letter queue, the locks on them, and what is due.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::task::Waker;
 
 use uuid::Uuid;
 
-use super::message::Message;
-use super::waiters::Waiters;
+use super::message::{Message, MessageState};
+use super::sessions::{SessionLock, Sessions};
+use super::waiters::{ConsumerId, Waiters};
 use crate::clock::Timestamp;
 use crate::faults::Decision;
 
@@ -14,13 +17,36 @@ use crate::faults::Decision;
 pub(super) struct Store {
     messages: BTreeMap<i64, Entry>,
     /// Sequence numbers of what may be handed out next. A locked message is in here only while a
-    /// second copy of it is owed.
+    /// second copy of it is owed. A node with sessions keeps these by session instead.
     ready: BTreeSet<i64>,
+    /// Only on a node that requires sessions; then every message has one.
+    pub(super) sessions: Option<Sessions>,
     locks: HashMap<Uuid, Lock>,
-    deadlines: BTreeSet<(Timestamp, Uuid)>,
-    /// Messages with at least one lock.
-    locked: usize,
-    pub(super) waiters: Waiters,
+    /// What time will bring, in its order.
+    due: BTreeSet<(Timestamp, Due)>,
+    tally: Tally,
+    waiters: Waiters,
+}
+
+/// What happens by itself at a point in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Due {
+    /// A scheduled message is to be enqueued.
+    Activation(i64),
+    /// A lock ends.
+    LockEnd(Uuid),
+    /// The lock of the session that this receiver holds ends.
+    SessionEnd(ConsumerId),
+    /// A message that nobody holds has lived long enough.
+    Expiry(i64),
+}
+
+/// How many messages are not active. A locked message counts as locked, whatever its state.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Tally {
+    pub(super) locked: usize,
+    pub(super) deferred: usize,
+    pub(super) scheduled: usize,
 }
 
 #[derive(Debug)]
@@ -32,16 +58,51 @@ struct Entry {
     owed: Option<Decision>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct Lock {
     sequence_number: i64,
-    until: Timestamp,
+    span: Span,
+}
+
+/// How long a lock lasts.
+#[derive(Debug)]
+enum Span {
+    Until(Timestamp),
+    /// As long as the lock of this session.
+    Session(Arc<str>),
+}
+
+impl Entry {
+    fn peeked(&self) -> (&Message, bool) {
+        (&self.message, !self.tokens.is_empty())
+    }
+}
+
+/// What decides where an unlocked message is listed.
+#[derive(Debug)]
+struct Listing {
+    sequence_number: i64,
+    session_id: Option<Arc<str>>,
+    state: MessageState,
+    expires_at: Option<Timestamp>,
+}
+
+impl Listing {
+    fn of(message: &Message) -> Self {
+        Self {
+            sequence_number: message.sequence_number,
+            session_id: message.session_id.clone(),
+            state: message.state,
+            expires_at: message.expires_at,
+        }
+    }
 }
 
 /// A message that has just been locked.
 #[derive(Debug)]
 pub(super) struct Locked {
     pub(super) message: Message,
+    pub(super) until: Timestamp,
     /// Set if this is the second copy that a fault wanted.
     pub(super) copy: Option<Decision>,
 }
@@ -55,36 +116,117 @@ pub(super) struct Removed {
 }
 
 impl Store {
+    pub(super) fn with_sessions() -> Self {
+        Self { sessions: Some(Sessions::default()), ..Self::default() }
+    }
+
     pub(super) fn insert(&mut self, message: Message) {
-        self.ready.insert(message.sequence_number);
+        if let (Some(sessions), Some(id)) = (&mut self.sessions, &message.session_id) {
+            sessions.add(id, message.sequence_number);
+        }
+        let listing = Listing::of(&message);
         self.messages
             .insert(message.sequence_number, Entry { message, tokens: Vec::new(), owed: None });
+        self.list(&listing);
     }
 
-    /// Locks the first message that is ready, under `token`.
-    pub(super) fn lock_next(&mut self, token: Uuid, until: Timestamp) -> Option<Locked> {
-        let sequence_number = self.ready.pop_first()?;
-        let entry = self.messages.get_mut(&sequence_number)?;
-        if entry.tokens.is_empty() {
-            self.locked += 1;
+    /// The first message that a receiver may have.
+    fn next_ready(&self, consumer: ConsumerId) -> Option<i64> {
+        match &self.sessions {
+            None => self.ready.first().copied(),
+            Some(sessions) => sessions.first_ready(consumer),
         }
-        entry.tokens.push(token);
-        self.locks.insert(token, Lock { sequence_number, until });
-        self.deadlines.insert((until, token));
-        Some(Locked { message: entry.message.clone(), copy: entry.owed.take() })
     }
 
-    /// Takes the first message that is ready, without a lock.
-    pub(super) fn take_next(&mut self) -> Option<Removed> {
-        let sequence_number = *self.ready.first()?;
+    /// Locks the first message that the receiver may have, under `token`.
+    pub(super) fn lock_next(
+        &mut self,
+        consumer: ConsumerId,
+        token: Uuid,
+        until: Timestamp,
+    ) -> Option<Locked> {
+        let sequence_number = self.next_ready(consumer)?;
+        self.lock(sequence_number, token, until)
+    }
+
+    /// Locks a message, whatever its state: until `until`, or as long as its session is locked.
+    pub(super) fn lock(
+        &mut self,
+        sequence_number: i64,
+        token: Uuid,
+        until: Timestamp,
+    ) -> Option<Locked> {
+        let entry = self.messages.get_mut(&sequence_number)?;
+        let session = match (&mut self.sessions, &entry.message.session_id) {
+            (Some(sessions), Some(id)) => Some((Arc::clone(id), sessions.lock_mut(id)?)),
+            (Some(_) | None, _) => None,
+        };
+        let first = entry.tokens.is_empty();
+        entry.tokens.push(token);
+        let mut locked = Locked { message: entry.message.clone(), until, copy: entry.owed.take() };
+        let span = match session {
+            None => {
+                self.due.insert((until, Due::LockEnd(token)));
+                Span::Until(until)
+            }
+            Some((id, session)) => {
+                locked.until = session.until;
+                session.tokens.insert(token);
+                Span::Session(id)
+            }
+        };
+        self.locks.insert(token, Lock { sequence_number, span });
+        let listing = Listing::of(&locked.message);
+        if first {
+            self.unlist(&listing);
+            self.tally.locked += 1;
+        } else {
+            self.make_unready(&listing);
+        }
+        Some(locked)
+    }
+
+    /// Takes the first message that the receiver may have, without a lock.
+    pub(super) fn take_next(&mut self, consumer: ConsumerId) -> Option<Removed> {
+        let sequence_number = self.next_ready(consumer)?;
         self.remove(sequence_number)
+    }
+
+    /// The receiver waits for a message that it may have.
+    pub(super) fn wait(&mut self, consumer: ConsumerId, waker: &Waker) {
+        match &mut self.sessions {
+            None => self.waiters.wait(consumer, waker),
+            Some(sessions) => sessions.wait_in_session(consumer),
+        }
+    }
+
+    /// Lets the next waiting receiver have what is ready. Each receiver that leaves something behind
+    /// does this, so one wake-up per message is enough.
+    pub(super) fn pass_on(&mut self) {
+        match &mut self.sessions {
+            None if self.ready.is_empty() => {}
+            None => drop(self.waiters.wake_next()),
+            Some(sessions) => sessions.pass_on(),
+        }
+    }
+
+    /// The receiver waits no more: a wake-up meant for it goes to another.
+    pub(super) fn stop_waiting(&mut self, consumer: ConsumerId) {
+        match &mut self.sessions {
+            None => {
+                self.waiters.forget(consumer);
+                self.pass_on();
+            }
+            Some(sessions) => sessions.stop_waiting(consumer),
+        }
     }
 
     /// Makes a locked message ready a second time.
     pub(super) fn owe_copy(&mut self, sequence_number: i64, decision: Decision) {
         if let Some(entry) = self.messages.get_mut(&sequence_number) {
             entry.owed = Some(decision);
-            self.ready.insert(sequence_number);
+            let listing = Listing::of(&entry.message);
+            self.make_ready(&listing);
         }
     }
 
@@ -99,7 +241,17 @@ impl Store {
         self.messages.get_mut(&lock.sequence_number).map(|entry| &mut entry.message)
     }
 
-    /// Gives up one lock; the message is ready again once it has no other. Returns the second copy
+    /// A message in a state, if nobody holds it.
+    pub(super) fn unlocked(
+        &self,
+        sequence_number: i64,
+        is_state: impl FnOnce(MessageState) -> bool,
+    ) -> Option<&Message> {
+        let entry = self.messages.get(&sequence_number)?;
+        (entry.tokens.is_empty() && is_state(entry.message.state)).then_some(&entry.message)
+    }
+
+    /// Gives up one lock; the message is listed again once it has no other. Returns the second copy
     /// that was still owed: the message comes again anyway.
     pub(super) fn unlock(&mut self, token: Uuid) -> Option<Decision> {
         let lock = self.drop_lock(token)?;
@@ -108,9 +260,19 @@ impl Store {
         if !entry.tokens.is_empty() {
             return None;
         }
-        self.locked -= 1;
-        self.ready.insert(lock.sequence_number);
-        entry.owed.take()
+        let owed = entry.owed.take();
+        let listing = Listing::of(&entry.message);
+        self.tally.locked -= 1;
+        self.list(&listing);
+        owed
+    }
+
+    /// Sets the message under a lock aside, and gives up all its locks.
+    pub(super) fn defer(&mut self, token: Uuid) -> Option<Decision> {
+        let mut removed = self.remove_locked(token)?;
+        removed.message.state = MessageState::Deferred;
+        self.insert(removed.message);
+        removed.owed
     }
 
     /// Removes the message under a lock, with all its locks.
@@ -119,59 +281,172 @@ impl Store {
         self.remove(sequence_number)
     }
 
-    fn remove(&mut self, sequence_number: i64) -> Option<Removed> {
+    pub(super) fn remove(&mut self, sequence_number: i64) -> Option<Removed> {
         let entry = self.messages.remove(&sequence_number)?;
-        self.ready.remove(&sequence_number);
-        if !entry.tokens.is_empty() {
-            self.locked -= 1;
+        let listing = Listing::of(&entry.message);
+        if entry.tokens.is_empty() {
+            self.unlist(&listing);
+        } else {
+            self.make_unready(&listing);
+            self.tally.locked -= 1;
         }
         for token in entry.tokens {
             self.drop_lock(token);
+        }
+        if let (Some(sessions), Some(id)) = (&mut self.sessions, &listing.session_id) {
+            sessions.remove(id, sequence_number);
         }
         Some(Removed { message: entry.message, owed: entry.owed })
     }
 
     fn drop_lock(&mut self, token: Uuid) -> Option<Lock> {
         let lock = self.locks.remove(&token)?;
-        self.deadlines.remove(&(lock.until, token));
+        match lock.span {
+            Span::Until(until) => drop(self.due.remove(&(until, Due::LockEnd(token)))),
+            Span::Session(ref id) => {
+                let session = self.sessions.as_mut().and_then(|sessions| sessions.lock_mut(id));
+                session.map(|session| session.tokens.remove(&token));
+            }
+        }
         Some(lock)
     }
 
-    /// Moves the end of a lock; `false` if there is no such lock.
+    /// Lists a message that nobody holds, and wakes a receiver that may have it.
+    fn list(&mut self, listing: &Listing) {
+        let sequence_number = listing.sequence_number;
+        match listing.state {
+            MessageState::Active => {
+                if let Some(at) = listing.expires_at {
+                    self.due.insert((at, Due::Expiry(sequence_number)));
+                }
+                self.make_ready(listing);
+            }
+            MessageState::Deferred => self.tally.deferred += 1,
+            MessageState::Scheduled { due } => {
+                self.tally.scheduled += 1;
+                self.due.insert((due, Due::Activation(sequence_number)));
+            }
+        }
+    }
+
+    /// Undoes [`list`](Self::list).
+    fn unlist(&mut self, listing: &Listing) {
+        let sequence_number = listing.sequence_number;
+        match listing.state {
+            MessageState::Active => {
+                if let Some(at) = listing.expires_at {
+                    self.due.remove(&(at, Due::Expiry(sequence_number)));
+                }
+                self.make_unready(listing);
+            }
+            MessageState::Deferred => self.tally.deferred -= 1,
+            MessageState::Scheduled { due } => {
+                self.tally.scheduled -= 1;
+                self.due.remove(&(due, Due::Activation(sequence_number)));
+            }
+        }
+    }
+
+    fn make_ready(&mut self, listing: &Listing) {
+        match (&mut self.sessions, &listing.session_id) {
+            (Some(sessions), Some(id)) => sessions.make_ready(id, listing.sequence_number),
+            (Some(_) | None, _) => {
+                self.ready.insert(listing.sequence_number);
+                self.waiters.wake_next();
+            }
+        }
+    }
+
+    fn make_unready(&mut self, listing: &Listing) {
+        match (&mut self.sessions, &listing.session_id) {
+            (Some(sessions), Some(id)) => sessions.make_unready(id, listing.sequence_number),
+            (Some(_) | None, _) => drop(self.ready.remove(&listing.sequence_number)),
+        }
+    }
+
+    /// Moves the end of a lock; `false` if there is no such lock with an end of its own.
     pub(super) fn renew(&mut self, token: Uuid, until: Timestamp) -> bool {
-        let Some(lock) = self.locks.get_mut(&token) else {
+        let Some(Lock { span: Span::Until(end), .. }) = self.locks.get_mut(&token) else {
             return false;
         };
-        self.deadlines.remove(&(lock.until, token));
-        lock.until = until;
-        self.deadlines.insert((until, token));
+        self.due.remove(&(*end, Due::LockEnd(token)));
+        *end = until;
+        self.due.insert((until, Due::LockEnd(token)));
         true
     }
 
-    /// A lock that has ended by `now`.
-    pub(super) fn next_expired(&self, now: Timestamp) -> Option<Uuid> {
-        self.deadlines.first().filter(|(until, _)| *until <= now).map(|(_, token)| *token)
+    /// Gives a session to a receiver; `false` if another has it, or if there are no sessions.
+    pub(super) fn take_session(
+        &mut self,
+        id: &Arc<str>,
+        consumer: ConsumerId,
+        holder: &Waker,
+        until: Timestamp,
+    ) -> bool {
+        let sessions = self.sessions.as_mut();
+        let taken = sessions.is_some_and(|sessions| sessions.take(id, consumer, holder, until));
+        if taken {
+            self.due.insert((until, Due::SessionEnd(consumer)));
+        }
+        taken
     }
 
-    /// When the next lock ends.
+    /// Moves the end of a session's lock; `false` if nobody holds the session.
+    pub(super) fn renew_session(&mut self, id: &str, until: Timestamp) -> bool {
+        let sessions = self.sessions.as_mut();
+        let Some(lock) = sessions.and_then(|sessions| sessions.lock_mut(id)) else {
+            return false;
+        };
+        self.due.remove(&(lock.until, Due::SessionEnd(lock.consumer)));
+        lock.until = until;
+        self.due.insert((until, Due::SessionEnd(lock.consumer)));
+        true
+    }
+
+    /// Takes a receiver's session from it. The messages that it holds are still locked: whoever
+    /// calls this gives up the tokens.
+    pub(super) fn give_up_session(
+        &mut self,
+        consumer: ConsumerId,
+    ) -> Option<(Arc<str>, SessionLock)> {
+        let (id, lock) = self.sessions.as_mut()?.give_up(consumer)?;
+        self.due.remove(&(lock.until, Due::SessionEnd(consumer)));
+        Some((id, lock))
+    }
+
+    /// The earliest of what is due by `now`, and when it was.
+    pub(super) fn next_due(&self, now: Timestamp) -> Option<(Timestamp, Due)> {
+        self.due.first().filter(|(at, _)| *at <= now).copied()
+    }
+
+    /// When something is due next.
     pub(super) fn next_deadline(&self) -> Option<Timestamp> {
-        self.deadlines.first().map(|(until, _)| *until)
+        self.due.first().map(|(at, _)| *at)
     }
 
-    pub(super) fn is_ready(&self) -> bool {
-        !self.ready.is_empty()
+    /// How many messages there are in all.
+    pub(super) fn len(&self) -> usize {
+        self.messages.len()
     }
 
-    /// Messages without a lock, and messages with one.
-    pub(super) fn counts(&self) -> (usize, usize) {
-        (self.messages.len() - self.locked, self.locked)
+    pub(super) fn tally(&self) -> Tally {
+        self.tally
     }
 
     /// The messages from a sequence number on, in order, and whether each is locked.
     pub(super) fn from(&self, sequence_number: i64) -> impl Iterator<Item = (&Message, bool)> {
-        self.messages
-            .range(sequence_number..)
-            .map(|(_, entry)| (&entry.message, !entry.tokens.is_empty()))
+        self.messages.range(sequence_number..).map(|(_, entry)| entry.peeked())
+    }
+
+    /// The same, of one session.
+    pub(super) fn session_from(
+        &self,
+        session_id: &str,
+        sequence_number: i64,
+    ) -> impl Iterator<Item = (&Message, bool)> {
+        let numbers =
+            self.sessions.iter().flat_map(move |all| all.from(session_id, sequence_number));
+        numbers.filter_map(|number| self.messages.get(&number).map(Entry::peeked))
     }
 
     /// Removes every message and lock. Waiting receivers go on waiting. Returns the second copies
@@ -183,8 +458,11 @@ impl Store {
             .collect();
         self.ready.clear();
         self.locks.clear();
-        self.deadlines.clear();
-        self.locked = 0;
+        self.due.retain(|(_, due)| matches!(due, Due::SessionEnd(_)));
+        if let Some(sessions) = &mut self.sessions {
+            sessions.clear();
+        }
+        self.tally = Tally::default();
         owed
     }
 }

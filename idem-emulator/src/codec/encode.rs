@@ -41,6 +41,11 @@ pub(crate) fn long(out: &mut BytesMut, value: i64) {
     out.put_i64(value);
 }
 
+pub(crate) fn double(out: &mut BytesMut, value: f64) {
+    out.put_u8(0x82);
+    out.put_f64(value);
+}
+
 pub(crate) fn timestamp(out: &mut BytesMut, milliseconds: i64) {
     out.put_u8(0x83);
     out.put_i64(milliseconds);
@@ -96,8 +101,17 @@ pub(crate) fn map(out: &mut BytesMut, pairs: u32, write: impl FnOnce(&mut BytesM
 
 /// An array of timestamps in milliseconds.
 pub(crate) fn timestamps(out: &mut BytesMut, values: &[i64]) {
+    eight_bytes(out, 0x83, values);
+}
+
+/// An array of longs.
+pub(crate) fn longs(out: &mut BytesMut, values: &[i64]) {
+    eight_bytes(out, 0x81, values);
+}
+
+fn eight_bytes(out: &mut BytesMut, code: u8, values: &[i64]) {
     compound(out, 0xf0, length(values.len()), |out| {
-        out.put_u8(0x83);
+        out.put_u8(code);
         for value in values {
             out.put_i64(*value);
         }
@@ -170,6 +184,7 @@ mod tests {
         assert_eq!(decoded(|out| ulong(out, 4)), Value::Ulong(4));
         assert_eq!(decoded(|out| int(out, -4)), Value::Int(-4));
         assert_eq!(decoded(|out| long(out, -4)), Value::Long(-4));
+        assert_eq!(decoded(|out| double(out, -2.5)), Value::from(-2.5f64));
         assert_eq!(decoded(|out| uuid(out, id)), Value::Uuid((*id.as_bytes()).into()));
         assert_eq!(decoded(|out| string(out, &"x".repeat(300))), Value::String("x".repeat(300)));
         assert_eq!(decoded(|out| symbol(out, "s")), Value::Symbol("s".into()));
@@ -184,6 +199,10 @@ mod tests {
             panic!("not an array")
         };
         assert_eq!(times.len(), 2);
+        let Value::Array(numbers) = decoded(|out| longs(out, &[1, -2])) else {
+            panic!("not an array")
+        };
+        assert_eq!(numbers.into_inner(), vec![Value::Long(1), Value::Long(-2)]);
         let Value::Array(names) = decoded(|out| symbols(out, &["a", "b"])) else {
             panic!("not an array")
         };

@@ -3,7 +3,10 @@
 //! The broker stores one run of bytes per message: a short layout, then the sender's annotations,
 //! properties, application properties and body as they were encoded. Only this module reads it.
 
+mod view;
+
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use uuid::Uuid;
@@ -12,6 +15,8 @@ use super::raw::Raw;
 use super::{DecodeError, encode};
 use crate::broker::{DeadLetter, Message, Property, Submission};
 use crate::clock::Timestamp;
+
+pub(crate) use view::{View, property_value, rewritten, write_property_value};
 
 const HEADER: u64 = 0x70;
 const DELIVERY_ANNOTATIONS: u64 = 0x71;
@@ -32,6 +37,9 @@ const BROKER_ANNOTATIONS: [&str; 6] = [
     "x-opt-message-state",
     "x-opt-deadletter-source",
 ];
+
+/// `absolute-expiry-time` among the properties.
+const EXPIRY_FIELD: usize = 8;
 
 const REASON_PROPERTY: &str = "DeadLetterReason";
 const DESCRIPTION_PROPERTY: &str = "DeadLetterErrorDescription";
@@ -100,12 +108,32 @@ impl<'a> Sections<'a> {
         self.property(4)?.as_text()
     }
 
+    fn session_id(&self) -> Option<&'a str> {
+        self.property(10)?.as_text()
+    }
+
+    fn partition_key(&self) -> Option<&'a str> {
+        self.message_annotations?.get("x-opt-partition-key")?.as_text()
+    }
+
     pub(crate) fn application_property(&self, name: &str) -> Option<Raw<'a>> {
         self.application_properties?.get(name)
     }
 
+    fn header_field(&self, index: usize) -> Option<Raw<'a>> {
+        self.header?.items().nth(index).filter(|value| !value.is_null())
+    }
+
+    fn time_to_live_milliseconds(&self) -> Option<u32> {
+        self.header_field(2)?.as_u32()
+    }
+
+    fn time_to_live(&self) -> Option<Duration> {
+        self.time_to_live_milliseconds().map(|time| Duration::from_millis(u64::from(time)))
+    }
+
     /// The time at which the sender wants the message to be enqueued.
-    pub(crate) fn scheduled_for(&self) -> Option<Timestamp> {
+    fn scheduled_for(&self) -> Option<Timestamp> {
         let time = self.message_annotations?.get("x-opt-scheduled-enqueue-time")?;
         time.as_i64().map(Timestamp::from_milliseconds)
     }
@@ -127,13 +155,28 @@ impl<'a> Sections<'a> {
     }
 }
 
-/// Turns a sender's message into what the broker stores. `assigned_id` is used if there is none.
-pub(crate) fn pack(sections: &Sections<'_>, assigned_id: Option<&str>) -> Submission {
+/// Turns a sender's message into what the broker stores, with a random id if it has none and
+/// should be given one.
+pub(crate) fn submission(sections: &Sections<'_>, assigns_ids: bool) -> Submission {
+    let assigned = (assigns_ids && sections.message_id().is_none())
+        .then(|| Uuid::new_v4().simple().to_string());
+    pack(sections, assigned.as_deref())
+}
+
+/// `assigned_id` is used if the sender gave none.
+fn pack(sections: &Sections<'_>, assigned_id: Option<&str>) -> Submission {
     let sent_id = sections.message_id().and_then(|id| id_text(&id));
     let assigned_id = assigned_id.filter(|_| sent_id.is_none());
     let content = Layout::write(sections, assigned_id);
     let id = sent_id.as_deref().or(assigned_id).map(Arc::from);
-    Submission { id, content }
+    Submission {
+        id,
+        session_id: sections.session_id().map(Arc::from),
+        partition_key: sections.partition_key().map(Arc::from),
+        time_to_live: sections.time_to_live(),
+        scheduled_for: sections.scheduled_for(),
+        content,
+    }
 }
 
 /// A message id as text, whatever type it was sent with.
@@ -171,14 +214,10 @@ const LAYOUT_BYTES: usize = 26;
 
 impl<'a> Layout<'a> {
     fn write(sections: &Sections<'_>, assigned_id: Option<&str>) -> Bytes {
-        let field = |index| sections.header.and_then(|header: Raw<'_>| header.items().nth(index));
-        let durable = field(0).and_then(|value| value.as_bool()).unwrap_or(false);
-        let priority = field(1).and_then(|value| u8::try_from(value.as_u32()?).ok());
-        let ttl = field(2).and_then(|value| value.as_u32());
-        let flags = u8::from(durable) * DURABLE
-            + u8::from(priority.is_some()) * HAS_PRIORITY
-            + u8::from(ttl.is_some()) * HAS_TTL;
-
+        let durable = sections.header_field(0).and_then(|value| value.as_bool()).unwrap_or(false);
+        let priority =
+            sections.header_field(1).and_then(|value| u8::try_from(value.as_u32()?).ok());
+        let ttl = sections.time_to_live_milliseconds();
         let (annotation_pairs, annotations) = own_annotations(sections);
         let properties = match (assigned_id, sections.properties) {
             (Some(id), properties) => properties_with_id(properties, id),
@@ -189,28 +228,59 @@ impl<'a> Layout<'a> {
             .application_properties
             .map_or((0, BytesMut::new()), |map| copy_pairs(&map, |_| true));
 
+        let layout = Layout {
+            durable,
+            priority,
+            ttl_milliseconds: ttl,
+            annotation_pairs,
+            annotations: &annotations,
+            properties: &properties,
+            application_pairs,
+            application: &application,
+            body: sections.body,
+        };
+        layout.to_bytes()
+    }
+
+    fn to_bytes(&self) -> Bytes {
+        let flags = u8::from(self.durable) * DURABLE
+            + u8::from(self.priority.is_some()) * HAS_PRIORITY
+            + u8::from(self.ttl_milliseconds.is_some()) * HAS_TTL;
         let total = LAYOUT_BYTES
-            + annotations.len()
-            + properties.len()
-            + application.len()
-            + sections.body.len();
+            + self.annotations.len()
+            + self.properties.len()
+            + self.application.len()
+            + self.body.len();
         let mut out = BytesMut::with_capacity(total);
         out.put_u8(flags);
-        out.put_u8(priority.unwrap_or(0));
-        out.put_u32(ttl.unwrap_or(0));
-        out.put_u32(annotation_pairs);
-        out.put_u32(encode::length(annotations.len()));
-        out.put_u32(encode::length(properties.len()));
-        out.put_u32(application_pairs);
-        out.put_u32(encode::length(application.len()));
-        out.put_slice(&annotations);
-        out.put_slice(&properties);
-        out.put_slice(&application);
-        out.put_slice(sections.body);
+        out.put_u8(self.priority.unwrap_or(0));
+        out.put_u32(self.ttl_milliseconds.unwrap_or(0));
+        out.put_u32(self.annotation_pairs);
+        out.put_u32(encode::length(self.annotations.len()));
+        out.put_u32(encode::length(self.properties.len()));
+        out.put_u32(self.application_pairs);
+        out.put_u32(encode::length(self.application.len()));
+        out.put_slice(self.annotations);
+        out.put_slice(self.properties);
+        out.put_slice(self.application);
+        out.put_slice(self.body);
         out.freeze()
     }
 
-    /// Reads what [`write`](Self::write) wrote.
+    /// The application properties as a map.
+    fn application_map(&self) -> BytesMut {
+        let mut map = BytesMut::new();
+        encode::map(&mut map, self.application_pairs, |out| out.put_slice(self.application));
+        map
+    }
+
+    /// The fields of the properties.
+    fn property_fields(&self) -> Vec<Raw<'a>> {
+        let section = Raw::split(self.properties).ok().map(|(section, _)| section.undescribed());
+        section.map(|list| list.items().collect()).unwrap_or_default()
+    }
+
+    /// Reads what [`to_bytes`](Self::to_bytes) wrote.
     fn read(mut content: &'a [u8]) -> Option<Self> {
         let flags = content.try_get_u8().ok()?;
         let priority = content.try_get_u8().ok()?;
@@ -287,9 +357,28 @@ pub(crate) fn render(out: &mut BytesMut, message: &Message, lock: Option<(Uuid, 
         });
     }
     render_annotations(out, &layout, message, lock.map(|(_, until)| until));
-    out.put_slice(layout.properties);
+    match message.expires_at {
+        None => out.put_slice(layout.properties),
+        Some(at) => render_properties_with_expiry(out, &layout, at),
+    }
     render_application_properties(out, &layout, message);
     out.put_slice(layout.body);
+}
+
+/// The properties with `absolute-expiry-time` set.
+fn render_properties_with_expiry(out: &mut BytesMut, layout: &Layout<'_>, expires_at: Timestamp) {
+    let fields = layout.property_fields();
+    let count = fields.len().max(EXPIRY_FIELD + 1);
+    encode::descriptor(out, PROPERTIES);
+    encode::list(out, encode::length(count), |out| {
+        for index in 0..count {
+            match fields.get(index) {
+                _ if index == EXPIRY_FIELD => encode::timestamp(out, expires_at.milliseconds()),
+                Some(field) => out.put_slice(field.bytes()),
+                None => encode::null(out),
+            }
+        }
+    });
 }
 
 fn render_header(out: &mut BytesMut, layout: &Layout<'_>, delivery_count: u32) {
@@ -321,11 +410,11 @@ fn render_annotations(
         encode::symbol(out, "x-opt-sequence-number");
         encode::long(out, message.sequence_number);
         encode::symbol(out, "x-opt-enqueue-sequence-number");
-        encode::long(out, message.sequence_number);
+        encode::long(out, message.original_number.unwrap_or(message.sequence_number));
         encode::symbol(out, "x-opt-enqueued-time");
         encode::timestamp(out, message.enqueued_at.milliseconds());
         encode::symbol(out, "x-opt-message-state");
-        encode::int(out, 0);
+        encode::int(out, message.state.code());
         if let Some(until) = locked_until {
             encode::symbol(out, "x-opt-locked-until");
             encode::timestamp(out, until.milliseconds());
@@ -364,8 +453,7 @@ fn render_application_properties(out: &mut BytesMut, layout: &Layout<'_>, messag
 
 /// The sender's application properties, without those that have been replaced.
 fn original_pairs(layout: &Layout<'_>, replaced: &[(&str, Bytes)]) -> (u32, BytesMut) {
-    let mut map = BytesMut::new();
-    encode::map(&mut map, layout.application_pairs, |out| out.put_slice(layout.application));
+    let map = layout.application_map();
     Raw::split(&map).map_or((0, BytesMut::new()), |(map, _)| {
         copy_pairs(&map, |key| {
             key.as_text().is_none_or(|key| replaced.iter().all(|(name, _)| *name != key))
@@ -417,7 +505,7 @@ pub(crate) fn body(content: &Bytes) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::broker::Amendments;
+    use crate::broker::{Amendments, MessageState};
     use fe2o3_amqp_types::messaging::message::__private::{Deserializable, Serializable};
     use fe2o3_amqp_types::messaging::{self, ApplicationProperties, Body, MessageId, Properties};
     use fe2o3_amqp_types::primitives::{SimpleValue, Value};
@@ -449,9 +537,15 @@ mod tests {
             id: submission.id,
             content: submission.content,
             sequence_number: 7,
+            session_id: submission.session_id,
+            time_to_live: submission.time_to_live,
+            state: MessageState::Active,
             enqueued_at: Timestamp::from_milliseconds(1000),
+            expires_at: None,
             delivery_count: 0,
             amendments: None,
+            original_number: None,
+            forwards: 0,
         }
     }
 

@@ -155,6 +155,20 @@ impl<'a> Raw<'a> {
         }
     }
 
+    /// Any integer type, widened; not a timestamp.
+    pub(crate) fn as_integer(&self) -> Option<i64> {
+        if self.code == 0x83 { None } else { self.as_i64() }
+    }
+
+    /// Either floating-point type.
+    pub(crate) fn as_f64(&self) -> Option<f64> {
+        match (self.code, self.content) {
+            (0x72, bytes) => Some(f32::from_be_bytes(bytes.try_into().ok()?).into()),
+            (0x82, bytes) => Some(f64::from_be_bytes(bytes.try_into().ok()?)),
+            _ => None,
+        }
+    }
+
     pub(crate) fn as_u64(&self) -> Option<u64> {
         match (self.code, self.content) {
             (0x80, bytes) => Some(u64::from_be_bytes(bytes.try_into().ok()?)),
@@ -193,6 +207,12 @@ impl<'a> Raw<'a> {
         let (descriptor, value) = Raw::split_unchecked(self.content).ok()?;
         let (value, _) = Raw::split_unchecked(value).ok()?;
         Some((descriptor.as_u64()?, value))
+    }
+
+    /// The descriptor of a described type, of whatever type it is.
+    pub(crate) fn descriptor(&self) -> Option<Self> {
+        let described = self.code == 0x00;
+        described.then(|| Raw::split_unchecked(self.content).ok()).flatten().map(|(code, _)| code)
     }
 
     /// The value itself, without a descriptor if it has one.

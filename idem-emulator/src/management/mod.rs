@@ -2,6 +2,12 @@
 
 mod cbs;
 mod entity;
+mod locks;
+mod messages;
+mod rules;
+mod sessions;
+#[cfg(test)]
+mod tests;
 
 use bytes::{BufMut, Bytes, BytesMut};
 

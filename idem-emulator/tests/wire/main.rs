@@ -4,8 +4,12 @@
 
 mod support;
 
+mod cases;
 mod faults;
 mod locks;
 mod protocol;
 mod queues;
+mod sessions;
 mod speed;
+mod states;
+mod topics;

@@ -212,28 +212,6 @@ fn unknown_queues_are_not_found() {
     );
 }
 
-#[test]
-fn sessions_and_deferral_are_refused_as_not_implemented() {
-    with_orders(
-        |queue| queue,
-        async |emulator| {
-            let mut client = connect(emulator).await;
-            send_once(&mut client, message("m-1")).await;
-            let refused =
-                client.accept_session_for_queue("orders", "s-1", Default::default()).await;
-            let error = format!("{:?}", refused.expect_err("sessions are not implemented"));
-            assert!(error.contains("NotImplemented"), "{error}");
-
-            let mut client = connect(emulator).await;
-            let mut receiver = receiver(&mut client).await;
-            let received = next(&mut receiver).await;
-            receiver.defer_message(&received, None).await.unwrap();
-            assert!(receiver.receive_deferred_message(received.sequence_number()).await.is_err());
-            assert_eq!(counts(emulator), (0, 1, 0));
-        },
-    );
-}
-
 #[tokio::test]
 async fn a_port_in_use_is_named() {
     let first = Emulator::builder().start().await.unwrap();
@@ -252,7 +230,7 @@ async fn wrong_options_are_named() {
         .queue(QueueOptions::new("A"))
         .start()
         .await;
-    assert!(matches!(twice.unwrap_err(), StartError::DuplicateQueue { queue } if queue == "A"));
+    assert!(matches!(twice.unwrap_err(), StartError::DuplicateEntity { entity } if entity == "A"));
     let wrong =
         Emulator::builder().queue(QueueOptions::new("a").max_delivery_count(0)).start().await;
     let error = wrong.unwrap_err().to_string();

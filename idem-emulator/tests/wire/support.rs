@@ -39,9 +39,19 @@ pub(crate) fn with_orders(
 }
 
 pub(crate) async fn connect(emulator: &Emulator) -> Client {
+    connect_with(emulator, ServiceBusClientOptions::default()).await
+}
+
+/// For what is refused: by default this client asks again, and again later.
+pub(crate) async fn connect_without_retries(emulator: &Emulator) -> Client {
+    let mut options = ServiceBusClientOptions::default();
+    options.retry_options.max_retries = 0;
+    connect_with(emulator, options).await
+}
+
+async fn connect_with(emulator: &Emulator, options: ServiceBusClientOptions) -> Client {
     let host = format!("localhost:{}", emulator.port());
     let credential = AzureNamedKeyCredential::new("RootManageSharedAccessKey", "SAS_KEY_VALUE");
-    let options = ServiceBusClientOptions::default();
     ServiceBusClient::unsecured()
         .new_from_named_key_credential(host, credential, options)
         .await

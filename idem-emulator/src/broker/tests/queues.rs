@@ -1,94 +1,6 @@
-//! The broker's rules, with a clock that stands still.
-
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Wake, Waker};
-use std::time::Duration;
-
-use bytes::Bytes;
+//! Queues, locks, counts, dead letters, duplicates, faults.
 
 use super::*;
-use crate::events::{EventKind, EventTotals};
-use crate::faults::{Fault, FaultKind};
-
-const LOCK: Duration = Duration::from_secs(10);
-
-struct Bench {
-    broker: Arc<Broker>,
-    clock: Clock,
-}
-
-impl Bench {
-    fn new(adjust: impl FnOnce(QueueOptions) -> QueueOptions) -> Self {
-        let clock = Clock::manual();
-        let events = Events::new(clock.clone(), 1000);
-        let options = adjust(QueueOptions::new("orders").lock_duration(LOCK));
-        let broker = Arc::new(Broker::new(vec![options], clock.clone(), events));
-        let listener: std::sync::Weak<dyn OnAdvance> = Arc::<Broker>::downgrade(&broker) as _;
-        assert!(clock.listen(listener));
-        Self { broker, clock }
-    }
-
-    fn plain() -> Self {
-        Self::new(|options| options)
-    }
-
-    fn queue(&self) -> Arc<Queue> {
-        self.broker.node("orders").unwrap().queue
-    }
-
-    fn send(&self, id: &str) {
-        self.queue().send(vec![submission(id)]).unwrap();
-    }
-
-    fn take(&self, part: Part, max: usize) -> Vec<Delivery> {
-        let mut deliveries = Vec::new();
-        let consumer = self.broker.new_consumer();
-        let queue = self.queue();
-        queue.receive(part, ReceiveMode::PeekLock, max, consumer, Waker::noop(), &mut deliveries);
-        queue.forget(part, consumer);
-        deliveries
-    }
-
-    fn one(&self) -> Delivery {
-        let mut deliveries = self.take(Part::Main, 1);
-        assert_eq!(deliveries.len(), 1, "a message is ready");
-        deliveries.remove(0)
-    }
-
-    fn settle(&self, delivery: &Delivery, settlement: Settlement) -> Result<Settled, SettleError> {
-        self.queue().settle(Part::Main, delivery.token, settlement)
-    }
-
-    fn counts(&self) -> (usize, usize, usize) {
-        let counts = self.queue().counts();
-        (counts.active, counts.locked, counts.dead_lettered)
-    }
-
-    fn totals(&self) -> EventTotals {
-        self.broker.context.events.totals()
-    }
-}
-
-fn submission(id: &str) -> Submission {
-    Submission { id: Some(id.into()), content: Bytes::from_static(b"opaque") }
-}
-
-fn abandon() -> Settlement {
-    Settlement::Abandon { properties: Vec::new() }
-}
-
-fn dead_letter(reason: &str) -> Settlement {
-    Settlement::DeadLetter {
-        reason: Some(reason.into()),
-        description: None,
-        properties: Vec::new(),
-    }
-}
-
-fn ids(deliveries: &[Delivery]) -> Vec<&str> {
-    deliveries.iter().map(|delivery| delivery.message.id.as_deref().unwrap()).collect()
-}
 
 #[test]
 fn messages_come_in_order_and_return_to_their_place() {
@@ -233,16 +145,6 @@ fn too_many_properties_are_refused_and_the_lock_stays() {
     assert_eq!(bench.settle(&delivery, Settlement::Complete), Ok(Settled::Applied));
 }
 
-/// Counts how often it is woken.
-#[derive(Default)]
-struct Woken(AtomicUsize);
-
-impl Wake for Woken {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
 #[test]
 fn one_message_wakes_one_receiver_and_a_wake_up_is_never_lost() {
     let bench = Bench::plain();
@@ -252,7 +154,7 @@ fn one_message_wakes_one_receiver_and_a_wake_up_is_never_lost() {
         let consumer = bench.broker.new_consumer();
         let mut none = Vec::new();
         let waker = Waker::from(Arc::clone(&woken));
-        queue.receive(Part::Main, ReceiveMode::PeekLock, 1, consumer, &waker, &mut none);
+        queue.receive(Part::Main, ReceiveMode::PeekLock, 1, consumer, &waker, &mut none).unwrap();
         assert!(none.is_empty());
         (consumer, woken)
     };
@@ -265,7 +167,9 @@ fn one_message_wakes_one_receiver_and_a_wake_up_is_never_lost() {
     queue.forget(Part::Main, waiting[0].0);
     assert_eq!(woken(), [1, 1, 0]);
     let mut none = Vec::new();
-    queue.receive(Part::Main, ReceiveMode::PeekLock, 0, waiting[1].0, Waker::noop(), &mut none);
+    queue
+        .receive(Part::Main, ReceiveMode::PeekLock, 0, waiting[1].0, Waker::noop(), &mut none)
+        .unwrap();
     assert_eq!(woken(), [1, 1, 1]);
 }
 
@@ -277,7 +181,10 @@ fn an_expired_lock_wakes_a_waiting_receiver() {
     let woken = Arc::new(Woken::default());
     let waker = Waker::from(Arc::clone(&woken));
     let consumer = bench.broker.new_consumer();
-    bench.queue().receive(Part::Main, ReceiveMode::PeekLock, 1, consumer, &waker, &mut Vec::new());
+    bench
+        .queue()
+        .receive(Part::Main, ReceiveMode::PeekLock, 1, consumer, &waker, &mut Vec::new())
+        .unwrap();
     bench.clock.advance(LOCK);
     assert_eq!(woken.0.load(Ordering::Relaxed), 1);
 }
@@ -354,7 +261,7 @@ fn receive_and_delete_takes_no_lock() {
     let mut deliveries = Vec::new();
     let consumer = bench.broker.new_consumer();
     let mode = ReceiveMode::ReceiveAndDelete;
-    bench.queue().receive(Part::Main, mode, 5, consumer, Waker::noop(), &mut deliveries);
+    bench.queue().receive(Part::Main, mode, 5, consumer, Waker::noop(), &mut deliveries).unwrap();
     assert_eq!(ids(&deliveries), ["a"]);
     assert_eq!(deliveries[0].locked_until, None);
     assert_eq!(bench.counts(), (0, 0, 0));
@@ -373,4 +280,18 @@ fn the_next_deadline_is_the_earliest_lock() {
     assert_eq!(bench.broker.sweep(), Some(end));
     bench.settle(&first, Settlement::Complete).unwrap();
     assert_eq!(bench.broker.sweep(), Some(end.plus(Duration::from_secs(1))));
+}
+
+#[test]
+fn sweeping_does_not_wake_the_one_who_sweeps() {
+    let bench = Bench::plain();
+    bench.send("a");
+    let _held = bench.one();
+    let is_woken = || {
+        let changed = std::pin::pin!(bench.broker.context.alarm.changed());
+        changed.poll(&mut std::task::Context::from_waker(Waker::noop())).is_ready()
+    };
+    assert!(is_woken(), "the lock is the first thing that is due");
+    assert!(bench.broker.sweep().is_some());
+    assert!(!is_woken());
 }

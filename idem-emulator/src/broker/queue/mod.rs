@@ -1,0 +1,262 @@
+//! A queue with its dead-letter queue: the state machine of messages and locks.
+
+mod due;
+mod receive;
+mod route;
+mod send;
+mod sessions;
+mod settle;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::Context;
+use super::duplicates::DuplicateWindow;
+use super::message::Message;
+use super::store::{Removed, Store, Tally};
+use crate::clock::Timestamp;
+use crate::events::EventKind;
+use crate::faults::{Decision, FaultKind, FaultPoint};
+use crate::options::Settings;
+use crate::rules::Rules;
+pub(crate) use receive::{DeferredError, Delivery, ReceiveMode};
+pub(super) use route::Target;
+use route::{Outbound, Routes};
+pub(crate) use send::{MessageNotFound, SendError};
+pub(crate) use sessions::{SessionError, SessionGrant, SessionWish};
+pub(crate) use settle::{SettleError, Settled, Settlement};
+
+/// The two nodes of a queue that can be received from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    Main,
+    DeadLetter,
+}
+
+/// How many messages a queue holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Messages that receivers can have now.
+    pub active: usize,
+    /// Messages in the queue that are locked by a receiver. A message counts once, however many
+    /// deliveries of it are held.
+    pub locked: usize,
+    /// Messages that receivers have set aside, and that none holds.
+    pub deferred: usize,
+    /// Messages that are not enqueued yet.
+    pub scheduled: usize,
+    /// Messages in the dead-letter queue, locked or not.
+    pub dead_lettered: usize,
+}
+
+#[derive(Debug)]
+pub(crate) struct Queue {
+    kind: Kind,
+    settings: Settings,
+    name: Arc<str>,
+    dead_letter_name: Arc<str>,
+    context: Arc<Context>,
+    routes: Routes,
+    initial_rules: Rules,
+    state: Mutex<State>,
+}
+
+/// What a queue is to clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Queue,
+    /// Where a topic takes messages in. It keeps only those that are scheduled.
+    Topic,
+    Subscription,
+}
+
+/// Guarded together, so that moving a message between the two nodes is one step.
+#[derive(Debug)]
+struct State {
+    main: Store,
+    dead_letter: Store,
+    next_sequence_number: i64,
+    duplicates: Option<DuplicateWindow>,
+    /// The bytes charged for all messages and the states of sessions.
+    charge: u64,
+    /// Of a subscription.
+    rules: Rules,
+    /// Messages that have left for other entities, and are handed over once nothing is locked.
+    outbound: Vec<Outbound>,
+}
+
+impl State {
+    fn take_sequence_number(&mut self) -> i64 {
+        let number = self.next_sequence_number;
+        self.next_sequence_number += 1;
+        number
+    }
+
+    fn store(&mut self, part: Part) -> &mut Store {
+        match part {
+            Part::Main => &mut self.main,
+            Part::DeadLetter => &mut self.dead_letter,
+        }
+    }
+}
+
+impl Queue {
+    pub(super) fn new(
+        kind: Kind,
+        name: &str,
+        settings: Settings,
+        rules: Rules,
+        context: Arc<Context>,
+    ) -> Self {
+        let main =
+            if settings.requires_session { Store::with_sessions() } else { Store::default() };
+        let state = State {
+            main,
+            dead_letter: Store::default(),
+            next_sequence_number: 1,
+            duplicates: settings.duplicate_detection.map(DuplicateWindow::new),
+            charge: 0,
+            rules: rules.clone(),
+            outbound: Vec::new(),
+        };
+        Self {
+            kind,
+            settings,
+            name: Arc::from(name),
+            dead_letter_name: Arc::from(format!("{name}/$DeadLetterQueue")),
+            context,
+            routes: Routes::default(),
+            initial_rules: rules,
+            state: Mutex::new(state),
+        }
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Whether messages of this part are received through sessions.
+    pub(crate) fn requires_sessions(&self, part: Part) -> bool {
+        part == Part::Main && self.settings.requires_session
+    }
+
+    pub(super) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    pub(super) fn path(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn assigns_message_ids(&self) -> bool {
+        self.settings.assign_message_ids
+    }
+
+    pub(crate) fn name(&self, part: Part) -> &Arc<str> {
+        match part {
+            Part::Main => &self.name,
+            Part::DeadLetter => &self.dead_letter_name,
+        }
+    }
+
+    /// Messages from a sequence number on, in order, of one session or of all, and whether each is
+    /// locked.
+    pub(crate) fn peek(
+        &self,
+        part: Part,
+        session_id: Option<&str>,
+        from: i64,
+        max: usize,
+    ) -> Vec<(Message, bool)> {
+        let copied = |(message, locked): (&Message, bool)| (message.clone(), locked);
+        let mut state = self.lock();
+        let store = state.store(part);
+        match session_id {
+            None => store.from(from).take(max).map(copied).collect(),
+            Some(id) => store.session_from(id, from).take(max).map(copied).collect(),
+        }
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        let state = self.lock();
+        let Tally { locked, deferred, scheduled } = state.main.tally();
+        let active = state.main.len() - locked - deferred - scheduled;
+        Counts { active, locked, deferred, scheduled, dead_lettered: state.dead_letter.len() }
+    }
+
+    /// Removes every message and lock, dead-lettered ones too. Remembered message ids stay.
+    pub(crate) fn purge(&self) {
+        let mut state = self.lock();
+        let mut owed = state.main.clear();
+        owed.append(&mut state.dead_letter.clear());
+        for decision in &owed {
+            self.context.faults.withdraw(decision);
+        }
+        state.charge = 0;
+    }
+
+    /// Goes back to the start: [purges](Self::purge) the queue, forgets the message ids of the
+    /// duplicate-detection window, and restores the rules.
+    pub(crate) fn reset(&self) {
+        self.purge();
+        let mut state = self.lock();
+        state.rules = self.initial_rules.clone();
+        if let Some(duplicates) = &mut state.duplicates {
+            duplicates.clear();
+        }
+    }
+
+    /// Settles the accounts of a message that has left its store.
+    fn removed(&self, state: &mut State, removed: Removed) -> Message {
+        if let Some(owed) = &removed.owed {
+            self.context.faults.withdraw(owed);
+        }
+        state.charge = state.charge.saturating_sub(removed.message.charge());
+        removed.message
+    }
+
+    fn decide(
+        &self,
+        point: FaultPoint,
+        part: Part,
+        message: &Message,
+        possible: impl Fn(FaultKind) -> bool,
+    ) -> Option<Decision> {
+        self.context.faults.decide(point, self.name(part), message.id.as_deref(), possible)
+    }
+
+    fn fire(&self, part: Part, message: &Message, decision: &Decision) {
+        self.context.faults.confirm(decision);
+        self.record(part, message, EventKind::FaultFired { fault: decision.kind });
+    }
+
+    fn record(&self, part: Part, message: &Message, kind: EventKind) {
+        let number = Some(message.sequence_number);
+        self.context.events.record_message(self.name(part), message.id.as_ref(), number, kind);
+    }
+
+    /// One step: first what is due by now, then `act`. What leaves for other entities is handed over
+    /// after the step, with nothing locked.
+    fn step<T>(&self, act: impl FnOnce(&mut State, Timestamp) -> T) -> T {
+        self.unarmed_step(|state, now| {
+            let result = act(state, now);
+            self.arm(state);
+            result
+        })
+    }
+
+    /// A step that does not tell the alarm what is due next.
+    fn unarmed_step<T>(&self, act: impl FnOnce(&mut State, Timestamp) -> T) -> T {
+        let now = self.context.clock.now();
+        let mut state = self.lock();
+        self.catch_up(&mut state, now);
+        let result = act(&mut state, now);
+        let outbound = std::mem::take(&mut state.outbound);
+        drop(state);
+        self.hand_over(outbound);
+        result
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

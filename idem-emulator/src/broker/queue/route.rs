@@ -1,0 +1,188 @@
+//! From one entity to the next: topics to their subscriptions, and forwarding.
+
+use std::sync::{Arc, OnceLock, Weak};
+
+use super::{Kind, Part, Queue, SendError, State};
+use crate::broker::message::{Message, Submission};
+use crate::broker::{FORWARDS_MAX, SESSION_ID_IS_NULL, TOO_MANY_FORWARDS};
+use crate::clock::Timestamp;
+use crate::codec::message::{View, rewritten};
+use crate::events::EventKind;
+use crate::rules::{Rule, RuleError};
+
+/// Where the messages of an entity go, if they do not stay. Set once, before the first message.
+#[derive(Debug, Default)]
+pub(super) struct Routes {
+    messages: OnceLock<Target>,
+    dead_letters: OnceLock<Target>,
+}
+
+#[derive(Debug)]
+pub(crate) enum Target {
+    /// Entities may forward in a circle, so they do not own each other.
+    Entity(Weak<Queue>),
+    Subscriptions(Vec<Arc<Queue>>),
+}
+
+/// A message on its way out.
+#[derive(Debug)]
+pub(super) struct Outbound {
+    exit: Exit,
+    message: Message,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Exit {
+    Messages,
+    DeadLetters,
+}
+
+impl Queue {
+    /// Sends every message on. Only the first call counts.
+    pub(crate) fn route_messages(&self, target: Target) {
+        let _first = self.routes.messages.set(target);
+    }
+
+    /// Sends every dead letter on. Only the first call counts.
+    pub(crate) fn route_dead_letters(&self, target: Target) {
+        let _first = self.routes.dead_letters.set(target);
+    }
+
+    /// Whether messages stay here to be received.
+    pub(crate) fn keeps_messages(&self) -> bool {
+        self.kind != Kind::Topic && self.routes.messages.get().is_none()
+    }
+
+    /// A message is enqueued: it stays, or it goes on.
+    pub(super) fn place(&self, state: &mut State, message: Message) {
+        if self.keeps_messages() {
+            state.charge += message.charge();
+            state.main.insert(message);
+        } else {
+            state.outbound.push(Outbound { exit: Exit::Messages, message });
+        }
+    }
+
+    pub(super) fn place_dead_letter(&self, state: &mut State, message: Message) {
+        if self.routes.dead_letters.get().is_some() {
+            state.outbound.push(Outbound { exit: Exit::DeadLetters, message });
+        } else {
+            self.keep_dead_letter(state, message);
+        }
+    }
+
+    fn keep_dead_letter(&self, state: &mut State, message: Message) {
+        state.charge += message.charge();
+        state.dead_letter.insert(message);
+    }
+
+    /// Whether the entities that would get these messages have room. Others may fill them meanwhile:
+    /// what is on its way is let in.
+    pub(super) fn check_targets(&self, submissions: &[Submission]) -> Result<(), SendError> {
+        match self.routes.messages.get() {
+            None => Ok(()),
+            Some(Target::Entity(target)) => {
+                target.upgrade().map_or(Ok(()), |target| target.check_room_for(submissions))
+            }
+            Some(Target::Subscriptions(subscriptions)) => {
+                subscriptions.iter().try_for_each(|queue| queue.check_room_for(submissions))
+            }
+        }
+    }
+
+    /// Nothing is locked here. The number of forwards bounds the depth.
+    pub(super) fn hand_over(&self, outbound: Vec<Outbound>) {
+        for Outbound { exit, mut message } in outbound {
+            let route = match exit {
+                Exit::Messages => &self.routes.messages,
+                Exit::DeadLetters => &self.routes.dead_letters,
+            };
+            match route.get() {
+                Some(Target::Subscriptions(subscriptions)) => {
+                    let limits = [message.time_to_live, self.settings.default_time_to_live];
+                    message.time_to_live = limits.into_iter().flatten().min();
+                    let view = View::of(&message.content);
+                    for subscription in subscriptions {
+                        subscription.take_copies(&message, &view);
+                    }
+                }
+                Some(Target::Entity(target)) => self.forward(target, message),
+                None => {}
+            }
+        }
+    }
+
+    fn forward(&self, target: &Weak<Self>, mut message: Message) {
+        // It is gone only while the whole broker goes.
+        let Some(target) = target.upgrade() else {
+            return;
+        };
+        if message.forwards >= FORWARDS_MAX {
+            let description = format!("The message was forwarded {FORWARDS_MAX} times already.");
+            self.step(|state, _| {
+                let reason = Some(TOO_MANY_FORWARDS.into());
+                let message = self.as_dead_letter(message, reason, Some(description.into()));
+                self.keep_dead_letter(state, message);
+            });
+            return;
+        }
+        message.forwards += 1;
+        let to = Arc::clone(&target.name);
+        self.record(Part::Main, &message, EventKind::Forwarded { to });
+        target.take_in(message);
+    }
+
+    /// Takes a message from another entity.
+    fn take_in(&self, mut message: Message) {
+        self.step(|state, now| {
+            if self.is_duplicate(state, message.id.as_ref(), now) {
+                return;
+            }
+            message.original_number.get_or_insert(message.sequence_number);
+            self.arrive(state, message, now);
+        });
+    }
+
+    /// Takes what its rules want of a message of its topic.
+    fn take_copies(&self, message: &Message, view: &View<'_>) {
+        self.step(|state, now| {
+            let copies = state.rules.copies(view);
+            for changes in copies {
+                let mut copy = message.clone();
+                if !changes.is_empty() {
+                    copy.content = rewritten(&copy.content, &changes);
+                    let view = View::of(&copy.content);
+                    copy.id = view.message_id().map(Arc::from);
+                    copy.session_id = view.session_id().map(Arc::from);
+                }
+                self.arrive(state, copy, now);
+            }
+        });
+    }
+
+    /// A message that no client sent here is enqueued.
+    fn arrive(&self, state: &mut State, mut message: Message, now: Timestamp) {
+        message.sequence_number = state.take_sequence_number();
+        message.delivery_count = 0;
+        if self.settings.requires_session && message.session_id.is_none() {
+            let description = "The entity requires sessions, and the message has no session id.";
+            let (reason, description) = (SESSION_ID_IS_NULL.into(), description.into());
+            self.dead_letter(state, message, Some(reason), Some(description));
+        } else {
+            self.enqueue(state, message, now);
+        }
+    }
+
+    pub(crate) fn add_rule(&self, rule: Rule) -> Result<(), RuleError> {
+        self.step(|state, _| state.rules.add(rule))
+    }
+
+    /// `false` if there is no such rule.
+    pub(crate) fn remove_rule(&self, name: &str) -> bool {
+        self.step(|state, _| state.rules.remove(name))
+    }
+
+    pub(crate) fn rules(&self, skip: usize, top: usize) -> Vec<Rule> {
+        self.lock().rules.iter().skip(skip).take(top).cloned().collect()
+    }
+}

@@ -1,0 +1,199 @@
+//! Sending: what goes into a queue.
+
+use std::sync::Arc;
+
+use super::{Part, Queue, State};
+use crate::broker::duplicates::DuplicateWindow;
+use crate::broker::message::{Message, MessageState, OVERHEAD_BYTES, Submission, bytes};
+use crate::clock::Timestamp;
+use crate::events::EventKind;
+
+/// Why a queue does not take what was sent.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum SendError {
+    #[error(
+        "The queue `{name}` has reached its size of {size_max} bytes; receive messages, or raise `size_max`."
+    )]
+    Full { name: Arc<str>, size_max: u64 },
+    #[error("The queue `{name}` requires sessions: set the session id of each message.")]
+    SessionIdMissing { name: Arc<str> },
+    #[error("The partition key of a message with a session id must be the session id.")]
+    PartitionKeyDiffers,
+}
+
+impl SendError {
+    /// The AMQP error condition.
+    pub(crate) fn condition(&self) -> &'static str {
+        match self {
+            Self::Full { .. } => "amqp:resource-limit-exceeded",
+            Self::SessionIdMissing { .. } => "amqp:not-allowed",
+            Self::PartitionKeyDiffers => "com.microsoft:argument-error",
+        }
+    }
+}
+
+/// A sequence number names no message in the state that the request is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("The queue has no such message with sequence number {0}; it may be gone already.")]
+pub(crate) struct MessageNotFound(pub(crate) i64);
+
+impl Queue {
+    /// Stores all of the messages, or none; returns their sequence numbers. Those whose id is known
+    /// are dropped instead, which the sender cannot tell.
+    pub(crate) fn send(&self, submissions: Vec<Submission>) -> Result<Vec<i64>, SendError> {
+        if self.settings.requires_session {
+            submissions.iter().try_for_each(|submission| self.check_session(submission))?;
+        }
+        self.check_targets(&submissions)?;
+        self.step(|state, now| {
+            if let Some(duplicates) = &mut state.duplicates {
+                duplicates.prune(now);
+            }
+            self.check_room(state, &submissions)?;
+            let accept = |submission| self.accept(state, submission, now);
+            Ok(submissions.into_iter().map(accept).collect())
+        })
+    }
+
+    /// Takes scheduled messages back before they are enqueued, all or none. Their ids stay known.
+    pub(crate) fn cancel(&self, numbers: &[i64]) -> Result<(), MessageNotFound> {
+        let is_scheduled = |state| matches!(state, MessageState::Scheduled { .. });
+        self.step(|state, _| {
+            for number in numbers {
+                state.main.unlocked(*number, is_scheduled).ok_or(MessageNotFound(*number))?;
+            }
+            for number in numbers {
+                if let Some(removed) = state.main.remove(*number) {
+                    let message = self.removed(state, removed);
+                    self.record(Part::Main, &message, EventKind::ScheduleCancelled);
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// A sender was told that its message cannot be stored.
+    pub(crate) fn note_rejected_send(&self, condition: &'static str) {
+        self.context.events.record_message(
+            &self.name,
+            None,
+            None,
+            EventKind::SendRejected { condition },
+        );
+    }
+
+    fn check_session(&self, submission: &Submission) -> Result<(), SendError> {
+        let Some(session_id) = &submission.session_id else {
+            return Err(SendError::SessionIdMissing { name: Arc::clone(&self.name) });
+        };
+        match &submission.partition_key {
+            Some(key) if key != session_id => Err(SendError::PartitionKeyDiffers),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn check_room(&self, state: &State, submissions: &[Submission]) -> Result<(), SendError> {
+        let known = state.duplicates.as_ref();
+        let id_charge = |submission: &Submission| match (known, &submission.id) {
+            (Some(known), Some(id)) if !known.knows(id) => DuplicateWindow::charge_of(id),
+            (Some(_) | None, _) => 0,
+        };
+        let content_charge = |submission: &Submission| {
+            // What goes on at once takes no room here.
+            let stays = self.keeps_messages() || submission.scheduled_for.is_some();
+            if stays { bytes(submission.content.len()) + OVERHEAD_BYTES } else { 0 }
+        };
+        let needed = submissions.iter().map(|it| content_charge(it) + id_charge(it)).sum();
+        if self.has_room(state, needed) { Ok(()) } else { Err(self.full()) }
+    }
+
+    /// For messages that another entity would send on to this one.
+    pub(super) fn check_room_for(&self, submissions: &[Submission]) -> Result<(), SendError> {
+        self.check_room(&self.lock(), submissions)
+    }
+
+    pub(super) fn has_room(&self, state: &State, needed: u64) -> bool {
+        let known = state.duplicates.as_ref();
+        let used = state.charge + known.map_or(0, DuplicateWindow::charge);
+        used.saturating_add(needed) <= self.settings.size_max
+    }
+
+    pub(super) fn full(&self) -> SendError {
+        SendError::Full { name: Arc::clone(&self.name), size_max: self.settings.size_max }
+    }
+
+    /// Returns the sequence number, which a duplicate uses up too.
+    fn accept(&self, state: &mut State, submission: Submission, now: Timestamp) -> i64 {
+        let sequence_number = state.take_sequence_number();
+        if self.is_duplicate(state, submission.id.as_ref(), now) {
+            return sequence_number;
+        }
+        let message = Message {
+            id: submission.id,
+            session_id: submission.session_id,
+            time_to_live: submission.time_to_live,
+            content: submission.content,
+            sequence_number,
+            state: MessageState::Active,
+            enqueued_at: now,
+            expires_at: None,
+            delivery_count: 0,
+            amendments: None,
+            original_number: None,
+            forwards: 0,
+        };
+        match submission.scheduled_for.filter(|due| *due > now) {
+            Some(due) => self.schedule(state, message, due),
+            None => self.enqueue(state, message, now),
+        }
+        sequence_number
+    }
+
+    /// Remembers an id; `true` if it was known and the message is to be dropped.
+    pub(super) fn is_duplicate(
+        &self,
+        state: &mut State,
+        id: Option<&Arc<str>>,
+        now: Timestamp,
+    ) -> bool {
+        let (Some(duplicates), Some(id)) = (&mut state.duplicates, id) else {
+            return false;
+        };
+        duplicates.prune(now);
+        let duplicate = !duplicates.remember(id, now);
+        if duplicate {
+            let kind = EventKind::DuplicateDropped;
+            self.context.events.record_message(&self.name, Some(id), None, kind);
+        }
+        duplicate
+    }
+
+    fn schedule(&self, state: &mut State, mut message: Message, due: Timestamp) {
+        message.state = MessageState::Scheduled { due };
+        state.charge += message.charge();
+        self.record(Part::Main, &message, EventKind::Scheduled);
+        state.main.insert(message);
+    }
+
+    /// The time of a scheduled message has come: it goes to the end of the queue, under a new number.
+    pub(super) fn activate(&self, state: &mut State, sequence_number: i64, due: Timestamp) {
+        if let Some(removed) = state.main.remove(sequence_number) {
+            let mut message = self.removed(state, removed);
+            message.sequence_number = state.take_sequence_number();
+            self.enqueue(state, message, due);
+        }
+    }
+
+    pub(super) fn enqueue(&self, state: &mut State, mut message: Message, now: Timestamp) {
+        message.state = MessageState::Active;
+        message.enqueued_at = now;
+        message.expires_at = self.expiry(&message, now);
+        self.record(Part::Main, &message, EventKind::Enqueued);
+        self.place(state, message);
+    }
+
+    fn expiry(&self, message: &Message, now: Timestamp) -> Option<Timestamp> {
+        let limits = [message.time_to_live, self.settings.default_time_to_live];
+        limits.into_iter().flatten().min().map(|time_to_live| now.plus(time_to_live))
+    }
+}
