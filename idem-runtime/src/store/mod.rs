@@ -12,11 +12,14 @@ mod postgres;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod step;
+#[cfg(test)]
+mod tests;
 
 use std::error::Error;
 use std::fmt;
 use std::future::Future;
 use std::ops::{Deref, DerefMut};
+use std::time::Duration;
 
 #[cfg(feature = "mysql")]
 pub use mysql::{Mysql, MysqlTransaction};
@@ -27,6 +30,8 @@ pub use sqlite::{Sqlite, SqliteTransaction};
 
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 use sqlx::error::DatabaseError;
+
+use tokio::time::timeout;
 
 use crate::key::Digest;
 use step::Step;
@@ -148,19 +153,22 @@ pub trait Work<S: Store>: Sized + Send {
 impl<S: Store> Work<S> for Tx<S> {
     async fn begin(store: &S) -> Result<Self, StoreError> {
         let store = store.clone();
-        let transaction = Step::new(async move { store.begin().await }).await?;
+        let begun = Step::new(async move { store.begin().await });
+        let transaction = in_time("begin", Fault::Unavailable, begun).await?;
         Ok(Self { transaction, claim: None })
     }
 
     async fn claim(&mut self, claim: Claim) -> Result<Claimed, StoreError> {
-        let claimed = S::claim(&mut self.transaction, claim).await?;
+        let claimed = S::claim(&mut self.transaction, claim);
+        let claimed = in_time("claim", Fault::Unavailable, claimed).await?;
         self.claim = Some(claim);
         Ok(claimed)
     }
 
     async fn commit(self, store: &S) -> Result<(), StoreError> {
         let Self { transaction, claim } = self;
-        match Step::new(guard_and_commit::<S>(transaction)).await {
+        let committed = Step::new(guard_and_commit::<S>(transaction));
+        match in_time("commit", Fault::InDoubt, committed).await {
             Ok(()) => Ok(()),
             Err(error) if error.fault == Fault::InDoubt => settle_doubt(store, claim, error).await,
             Err(error) => Err(error),
@@ -168,7 +176,28 @@ impl<S: Store> Work<S> for Tx<S> {
     }
 
     async fn rollback(self) -> Result<(), StoreError> {
-        Step::new(rollback::<S>(self.transaction)).await
+        let rolled_back = Step::new(rollback::<S>(self.transaction));
+        match in_time("rollback", Fault::Unavailable, rolled_back).await {
+            // Without an answer, the server rolls back when it finds that the connection is gone.
+            Err(error) if error.fault == Fault::Unavailable => Ok(()),
+            rolled_back => rolled_back,
+        }
+    }
+}
+
+/// How long we wait for an answer to one of our own steps. Where the server has fallen silent, the
+/// step goes on by itself, and the message is held, or left, without taking its place for ever.
+/// Longer than any wait that the engines bound themselves.
+const ANSWER_MAX: Duration = Duration::from_secs(60);
+
+async fn in_time<T>(
+    step: &'static str,
+    fault: Fault,
+    answer: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    match timeout(ANSWER_MAX, answer).await {
+        Ok(answer) => answer,
+        Err(elapsed) => Err(StoreError::new(format!("no answer to `{step}`"), fault, elapsed)),
     }
 }
 
@@ -198,7 +227,7 @@ async fn settle_doubt<S: Store>(
     let Some(claim) = claim else {
         return Err(error);
     };
-    match store.is_claimed(claim.digest).await {
+    match in_time("read the claim", Fault::Unavailable, store.is_claimed(claim.digest)).await {
         Ok(true) => Ok(()),
         Ok(false) | Err(_) => Err(error),
     }
