@@ -1,8 +1,10 @@
 //! A database for one test, removed when the test ends.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::io::Write;
 use std::str::FromStr;
+use std::sync::Mutex;
 
 use idem_runtime::store::{Mysql, Postgres, Sqlite, Store};
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlPoolOptions};
@@ -110,7 +112,7 @@ impl MysqlDatabase {
     /// # Panics
     ///
     /// When the server is named but cannot be used.
-    pub async fn new(variable: &str) -> Option<Self> {
+    pub async fn new(variable: &'static str) -> Option<Self> {
         let server = server(variable)?;
         let name = format!("idem_test_{:016x}", fastrand::u64(..));
         let options = MySqlConnectOptions::from_str(&server).expect("a readable URL");
@@ -148,13 +150,15 @@ impl MysqlDatabase {
     }
 }
 
-/// The URL in a variable. Tests that need a server which is not there say so and pass.
-fn server(variable: &str) -> Option<String> {
+/// The URL in a variable. Tests that need a server which is not there say so, once a process, and
+/// pass.
+fn server(variable: &'static str) -> Option<String> {
+    static SAID: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
     let url = env::var(variable).ok().filter(|url| !url.is_empty());
-    if url.is_none() {
+    if url.is_none() && SAID.lock().is_ok_and(|mut said| said.insert(variable)) {
         // Not by `println!`, whose output the test runner hides when a test passes.
         let how = if variable == MYSQL_URL { "" } else { "; `cargo xtask test` sets it" };
-        let note = format!("LEFT OUT: {variable} is not set{how}\n");
+        let note = format!("LEFT OUT: tests that need {variable}, which is not set{how}\n");
         std::io::stderr().write_all(note.as_bytes()).ok();
     }
     url

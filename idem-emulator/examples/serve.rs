@@ -21,7 +21,9 @@ fn main() -> ExitCode {
 
 fn serve() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
-    let port = arguments.next().map_or(Ok(5672), |port| port.parse())?;
+    let port = arguments.next().unwrap_or_else(|| "5672".to_owned());
+    let port =
+        port.parse().map_err(|_| format!("`{port}` is no port; give it before the queues"))?;
     let mut builder = Emulator::builder().port(port);
     for queue in arguments {
         let queue = QueueOptions::new(queue).lock_duration(Duration::from_secs(5));

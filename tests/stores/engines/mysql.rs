@@ -20,7 +20,7 @@ pub(crate) async fn on_mysql() -> Option<OnMysql> {
     on(MYSQL_URL).await
 }
 
-async fn on(variable: &str) -> Option<OnMysql> {
+async fn on(variable: &'static str) -> Option<OnMysql> {
     let database = MysqlDatabase::new(variable).await?;
     for table in super::TABLES {
         // A `text` has at most 64 KiB here.
