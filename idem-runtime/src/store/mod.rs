@@ -302,7 +302,6 @@ pub struct StoreError {
 }
 
 impl StoreError {
-    #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
     pub(crate) fn new(
         operation: impl Into<String>,
         fault: Fault,
