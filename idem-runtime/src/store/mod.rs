@@ -4,6 +4,8 @@
 //! handler's own rows, so that both are there or neither is.
 
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+mod driver;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod migration;
 #[cfg(feature = "mysql")]
 mod mysql;
@@ -27,9 +29,6 @@ pub use mysql::{Mysql, MysqlTransaction};
 pub use postgres::{Postgres, PostgresTransaction};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{Sqlite, SqliteTransaction};
-
-#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
-use sqlx::error::DatabaseError;
 
 use tokio::time::timeout;
 
@@ -323,102 +322,3 @@ impl StoreError {
 
 const BROKEN_TRANSACTION: &str = "the handler ended its transaction; handlers must not send \
      `COMMIT`, `ROLLBACK` or statements that commit implicitly";
-
-#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
-const NESTED_TRANSACTION: &str = "the handler left a transaction open inside its own; commit it or \
-     roll it back before you return";
-
-#[cfg(feature = "postgres")]
-const SWALLOWED_ERROR: &str = "the handler ignored an error of a statement in its transaction, \
-     which can only be rolled back; return the error, or use a savepoint";
-
-/// Begins a transaction on a connection of the pool.
-///
-/// A connection that still counts itself inside a transaction, since somebody ended that one by
-/// hand, is closed rather than reused.
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
-async fn begin_on<DB: sqlx::Database>(
-    pool: &sqlx::Pool<DB>,
-    statement: &'static str,
-) -> sqlx::Result<sqlx::Transaction<'static, DB>> {
-    use sqlx::Connection;
-
-    for _ in 0..pool.options().get_max_connections() {
-        match pool.begin_with(statement).await {
-            Err(sqlx::Error::InvalidSavePointStatement) => {}
-            begun => return begun,
-        }
-        let connection = pool.acquire().await?;
-        if connection.is_in_transaction() {
-            connection.close().await.ok();
-        }
-    }
-    pool.begin_with(statement).await
-}
-
-/// Refuses a transaction inside which the handler left another one open: the driver would then
-/// release that one's savepoint where we mean to commit, and report success.
-#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
-fn refuse_nested<DB: sqlx::Database>(connection: &DB::Connection) -> Result<(), StoreError> {
-    use sqlx_core::transaction::TransactionManager;
-
-    match DB::TransactionManager::get_transaction_depth(connection) {
-        0 | 1 => Ok(()),
-        _ => Err(StoreError::found(NESTED_TRANSACTION, Fault::Refused)),
-    }
-}
-
-/// Rolls back a transaction and those that the handler left open inside it. Otherwise only the
-/// innermost would be, and the connection would go back to the pool inside the others.
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
-async fn roll_back<DB: sqlx::Database>(mut transaction: sqlx::Transaction<'static, DB>) {
-    use sqlx_core::transaction::TransactionManager;
-
-    while DB::TransactionManager::get_transaction_depth(&transaction) > 1 {
-        if DB::TransactionManager::rollback(&mut transaction).await.is_err() {
-            break;
-        }
-    }
-    transaction.rollback().await.ok();
-}
-
-/// What the database's part in a handler's error means, also behind the handler's own types.
-///
-/// `anyhow` hides the driver's error, but not what that error has for its source: the server's.
-#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
-fn fault_in(
-    error: &(dyn Error + 'static),
-    of_server: fn(&dyn DatabaseError) -> Fault,
-) -> Option<Fault> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(error) = error.downcast_ref::<sqlx::Error>() {
-            return Some(fault(error, of_server));
-        }
-        if let Some(error) = error.downcast_ref::<Box<dyn DatabaseError>>() {
-            return Some(of_server(error.as_ref()));
-        }
-        next = error.source();
-    }
-    None
-}
-
-/// What an error before the commit means.
-#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
-fn fault(error: &sqlx::Error, of_server: fn(&dyn DatabaseError) -> Fault) -> Fault {
-    error.as_database_error().map_or_else(|| driver_fault(error), of_server)
-}
-
-/// What an error that the database server did not send means, before the commit.
-#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
-fn driver_fault(error: &sqlx::Error) -> Fault {
-    match error {
-        sqlx::Error::Io(_)
-        | sqlx::Error::Tls(_)
-        | sqlx::Error::PoolTimedOut
-        | sqlx::Error::PoolClosed
-        | sqlx::Error::WorkerCrashed
-        | sqlx::Error::BeginFailed => Fault::Unavailable,
-        _ => Fault::Refused,
-    }
-}

@@ -19,7 +19,7 @@ use sqlx::{AssertSqlSafe, Connection, Database, Executor, MySql, Row, SqlSafeStr
 use sqlx_core::transaction::TransactionManager;
 use tokio::time::timeout;
 
-use super::{Claim, Claimed, Fault, Store, StoreError, migration};
+use super::{Claim, Claimed, Fault, Store, StoreError, driver, migration};
 use crate::key::Digest;
 
 /// Claims in MariaDB 10.6 or later, or MySQL 8.
@@ -209,7 +209,7 @@ impl Store for Mysql {
     }
 
     async fn guard(transaction: &mut MysqlTransaction) -> Result<(), StoreError> {
-        super::refuse_nested::<MySql>(transaction)?;
+        driver::refuse_nested::<MySql>(transaction)?;
         match transaction.run("RELEASE SAVEPOINT idem").await {
             Ok(()) => Ok(()),
             Err(error) if number(&error) == Some(NO_SUCH_SAVEPOINT) => {
@@ -245,7 +245,7 @@ impl Store for Mysql {
 
     async fn rollback(mut transaction: MysqlTransaction) {
         let rolled_back = transaction.run("ROLLBACK").await.is_ok();
-        let is_nested = super::refuse_nested::<MySql>(&transaction).is_err();
+        let is_nested = driver::refuse_nested::<MySql>(&transaction).is_err();
         if rolled_back && !is_nested {
             // Sends another, and waits for nothing: it is the driver that has to know.
             Manager::start_rollback(&mut transaction);
@@ -262,7 +262,7 @@ impl Store for Mysql {
     }
 
     fn fault_of(error: &(dyn Error + 'static)) -> Option<Fault> {
-        super::fault_in(error, server_fault)
+        driver::fault_in(error, server_fault)
     }
 
     async fn migrate(&self) -> Result<(), StoreError> {
@@ -397,7 +397,7 @@ fn number_of(error: &dyn DatabaseError) -> Option<u16> {
 }
 
 fn fault(error: &sqlx::Error) -> Fault {
-    super::fault(error, server_fault)
+    driver::fault(error, server_fault)
 }
 
 /// What an error of the server before the commit means. Numbers: the "Server Error Message

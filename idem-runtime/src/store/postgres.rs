@@ -8,7 +8,7 @@ use sqlx::error::DatabaseError;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
 use sqlx::{Connection, Executor};
 
-use super::{Claim, Claimed, Fault, Store, StoreError, migration};
+use super::{Claim, Claimed, Fault, Store, StoreError, driver, migration};
 use crate::key::Digest;
 
 /// Claims in PostgreSQL 14 or later.
@@ -25,6 +25,9 @@ const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Migrations that start together wait for each other on this advisory lock: `idem` in ASCII.
 const MIGRATION_LOCK: i64 = 0x6964_656d;
+
+const SWALLOWED_ERROR: &str = "the handler ignored an error of a statement in its transaction, \
+     which can only be rolled back; return the error, or use a savepoint";
 
 impl Postgres {
     /// Connects to the database of a URL, `postgres://user:password@host:port/database`.
@@ -106,7 +109,7 @@ impl PostgresTransaction {
     /// one is open afterwards, since in an aborted one there is no asking.
     async fn was_committed(&mut self) -> Result<bool, sqlx::Error> {
         let Some(id) = self.id.clone() else { return Ok(false) };
-        if super::refuse_nested::<sqlx::Postgres>(self).is_err() {
+        if driver::refuse_nested::<sqlx::Postgres>(self).is_err() {
             return Ok(false);
         }
         self.transaction.execute("ROLLBACK; BEGIN").await?;
@@ -128,7 +131,7 @@ impl Store for Postgres {
     async fn begin(&self) -> Result<PostgresTransaction, StoreError> {
         // Read write is said aloud, so that a read-only replica refuses here.
         let begin = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
-        let transaction = super::begin_on(&self.pool, begin).await.map_err(failed("begin"))?;
+        let transaction = driver::begin_on(&self.pool, begin).await.map_err(failed("begin"))?;
         Ok(PostgresTransaction { transaction, id: None })
     }
 
@@ -163,7 +166,7 @@ impl Store for Postgres {
 
     async fn guard(transaction: &mut PostgresTransaction) -> Result<(), StoreError> {
         const GUARD: &str = "SELECT coalesce($1::text IS NULL OR $1 = pg_current_xact_id_if_assigned()::text, false)";
-        super::refuse_nested::<sqlx::Postgres>(transaction)?;
+        driver::refuse_nested::<sqlx::Postgres>(transaction)?;
         let id = transaction.id.clone();
         let ours: Result<bool, _> =
             sqlx::query_scalar(GUARD).bind(id).fetch_one(&mut **transaction).await;
@@ -171,7 +174,7 @@ impl Store for Postgres {
             Ok(true) => Ok(()),
             Ok(false) => Err(StoreError::found(super::BROKEN_TRANSACTION, Fault::Broken)),
             Err(error) if code(&error).as_deref() == Some("25P02") => {
-                Err(StoreError::new(super::SWALLOWED_ERROR, Fault::Refused, error))
+                Err(StoreError::new(SWALLOWED_ERROR, Fault::Refused, error))
             }
             Err(error) => Err(failed("guard")(error)),
         }
@@ -193,7 +196,7 @@ impl Store for Postgres {
     }
 
     async fn rollback(transaction: PostgresTransaction) {
-        super::roll_back(transaction.transaction).await;
+        driver::roll_back(transaction.transaction).await;
     }
 
     async fn is_claimed(&self, digest: Digest) -> Result<bool, StoreError> {
@@ -205,7 +208,7 @@ impl Store for Postgres {
     }
 
     fn fault_of(error: &(dyn Error + 'static)) -> Option<Fault> {
-        super::fault_in(error, server_fault)
+        driver::fault_in(error, server_fault)
     }
 
     async fn migrate(&self) -> Result<(), StoreError> {
@@ -260,7 +263,7 @@ fn code(error: &sqlx::Error) -> Option<String> {
 }
 
 fn fault(error: &sqlx::Error) -> Fault {
-    super::fault(error, server_fault)
+    driver::fault(error, server_fault)
 }
 
 /// What an error of the server before the commit means. Codes: PostgreSQL documentation,

@@ -10,7 +10,7 @@ use sqlx::sqlite::{
 };
 use sqlx::{Executor, SqliteConnection};
 
-use super::{Claim, Claimed, Fault, Store, StoreError, migration};
+use super::{Claim, Claimed, Fault, Store, StoreError, driver, migration};
 use crate::key::Digest;
 
 /// Claims in an SQLite file.
@@ -110,7 +110,7 @@ impl Store for Sqlite {
     async fn begin(&self) -> Result<SqliteTransaction, StoreError> {
         // The write lock is taken now: a transaction that reads first and writes later is refused
         // at once when another has written in between, whatever the busy time-out.
-        let transaction = super::begin_on(&self.pool, "BEGIN IMMEDIATE; SAVEPOINT idem")
+        let transaction = driver::begin_on(&self.pool, "BEGIN IMMEDIATE; SAVEPOINT idem")
             .await
             .map_err(failed("begin"))?;
         Ok(SqliteTransaction { transaction, claimed: None })
@@ -138,7 +138,7 @@ impl Store for Sqlite {
 
     /// The savepoint that was set when the transaction began ends with it.
     async fn guard(transaction: &mut SqliteTransaction) -> Result<(), StoreError> {
-        super::refuse_nested::<sqlx::Sqlite>(transaction)?;
+        driver::refuse_nested::<sqlx::Sqlite>(transaction)?;
         match transaction.execute("RELEASE idem").await {
             Ok(_) => Ok(()),
             Err(error) if is_without_savepoint(&error) => {
@@ -172,7 +172,7 @@ impl Store for Sqlite {
     }
 
     async fn rollback(transaction: SqliteTransaction) {
-        super::roll_back(transaction.transaction).await;
+        driver::roll_back(transaction.transaction).await;
     }
 
     async fn is_claimed(&self, digest: Digest) -> Result<bool, StoreError> {
@@ -180,7 +180,7 @@ impl Store for Sqlite {
     }
 
     fn fault_of(error: &(dyn Error + 'static)) -> Option<Fault> {
-        super::fault_in(error, server_fault)
+        driver::fault_in(error, server_fault)
     }
 
     async fn migrate(&self) -> Result<(), StoreError> {
@@ -238,7 +238,7 @@ fn is_without_savepoint(error: &sqlx::Error) -> bool {
 }
 
 fn fault(error: &sqlx::Error) -> Fault {
-    super::fault(error, server_fault)
+    driver::fault(error, server_fault)
 }
 
 /// What an error of SQLite before the commit means. Codes: its "Result and Error Codes".

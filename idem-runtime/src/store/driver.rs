@@ -1,0 +1,96 @@
+//! What the engines of sqlx have in common: their transactions, and what their errors mean.
+
+use std::error::Error;
+
+use sqlx::error::DatabaseError;
+use sqlx_core::transaction::TransactionManager;
+
+use super::{Fault, StoreError};
+
+const NESTED_TRANSACTION: &str = "the handler left a transaction open inside its own; commit it or \
+     roll it back before you return";
+
+/// Begins a transaction on a connection of the pool.
+///
+/// A connection that still counts itself inside a transaction, since somebody ended that one by
+/// hand, is closed rather than reused.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(super) async fn begin_on<DB: sqlx::Database>(
+    pool: &sqlx::Pool<DB>,
+    statement: &'static str,
+) -> sqlx::Result<sqlx::Transaction<'static, DB>> {
+    use sqlx::Connection;
+
+    for _ in 0..pool.options().get_max_connections() {
+        match pool.begin_with(statement).await {
+            Err(sqlx::Error::InvalidSavePointStatement) => {}
+            begun => return begun,
+        }
+        let connection = pool.acquire().await?;
+        if connection.is_in_transaction() {
+            connection.close().await.ok();
+        }
+    }
+    pool.begin_with(statement).await
+}
+
+/// Refuses a transaction inside which the handler left another one open: the driver would then
+/// release that one's savepoint where we mean to commit, and report success.
+pub(super) fn refuse_nested<DB: sqlx::Database>(
+    connection: &DB::Connection,
+) -> Result<(), StoreError> {
+    match DB::TransactionManager::get_transaction_depth(connection) {
+        0 | 1 => Ok(()),
+        _ => Err(StoreError::found(NESTED_TRANSACTION, Fault::Refused)),
+    }
+}
+
+/// Rolls back a transaction and those that the handler left open inside it. Otherwise only the
+/// innermost would be, and the connection would go back to the pool inside the others.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(super) async fn roll_back<DB: sqlx::Database>(mut transaction: sqlx::Transaction<'static, DB>) {
+    while DB::TransactionManager::get_transaction_depth(&transaction) > 1 {
+        if DB::TransactionManager::rollback(&mut transaction).await.is_err() {
+            break;
+        }
+    }
+    transaction.rollback().await.ok();
+}
+
+/// What the database's part in a handler's error means, also behind the handler's own types.
+///
+/// `anyhow` hides the driver's error, but not what that error has for its source: the server's.
+pub(super) fn fault_in(
+    error: &(dyn Error + 'static),
+    of_server: fn(&dyn DatabaseError) -> Fault,
+) -> Option<Fault> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(error) = error.downcast_ref::<sqlx::Error>() {
+            return Some(fault(error, of_server));
+        }
+        if let Some(error) = error.downcast_ref::<Box<dyn DatabaseError>>() {
+            return Some(of_server(error.as_ref()));
+        }
+        next = error.source();
+    }
+    None
+}
+
+/// What an error before the commit means.
+pub(super) fn fault(error: &sqlx::Error, of_server: fn(&dyn DatabaseError) -> Fault) -> Fault {
+    error.as_database_error().map_or_else(|| driver_fault(error), of_server)
+}
+
+/// What an error that the database server did not send means, before the commit.
+fn driver_fault(error: &sqlx::Error) -> Fault {
+    match error {
+        sqlx::Error::Io(_)
+        | sqlx::Error::Tls(_)
+        | sqlx::Error::PoolTimedOut
+        | sqlx::Error::PoolClosed
+        | sqlx::Error::WorkerCrashed
+        | sqlx::Error::BeginFailed => Fault::Unavailable,
+        _ => Fault::Refused,
+    }
+}
