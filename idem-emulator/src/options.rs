@@ -140,9 +140,10 @@ impl TopicOptions {
         self
     }
 
-    /// How much the topic holds of scheduled messages and message ids, in bytes, by default 1 GiB, at least 1 KiB. Each message is charged
-    /// its encoded size and 256 bytes, each remembered message id its length and 96 bytes. A send
-    /// that would go beyond is refused with `amqp:resource-limit-exceeded`.
+    /// How much the topic holds of scheduled messages and message ids, in bytes, by default 1 GiB,
+    /// at least 1 KiB. Each message is charged its encoded size and 256 bytes, each remembered
+    /// message id its length and 96 bytes. A send that would go beyond is refused with
+    /// `amqp:resource-limit-exceeded`.
     pub fn size_max(mut self, bytes: u64) -> Self {
         self.settings.size_max = bytes;
         self
@@ -217,9 +218,9 @@ impl SubscriptionOptions {
         self
     }
 
-    /// How much the subscription holds, in bytes, by default 1 GiB, at least 1 KiB. Each message is charged
-    /// its encoded size and 256 bytes, each remembered message id its length and 96 bytes. A send
-    /// that would go beyond is refused with `amqp:resource-limit-exceeded`.
+    /// How much the subscription holds, in bytes, by default 1 GiB, at least 1 KiB. Each message is
+    /// charged its encoded size and 256 bytes, each remembered message id its length and 96 bytes. A
+    /// send that would go beyond is refused with `amqp:resource-limit-exceeded`.
     pub fn size_max(mut self, bytes: u64) -> Self {
         self.settings.size_max = bytes;
         self
