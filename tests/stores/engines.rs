@@ -130,6 +130,8 @@ pub(crate) trait Engine: Send + Sync {
     const ERRORS_DOOM: bool;
     /// Whether what a handler writes after it has rolled back by itself is committed at once.
     const GOES_ON_WITHOUT_TRANSACTION: bool;
+    /// Whether the server can be asked what became of a transaction.
+    const KNOWS_FATES: bool;
     /// Whether DDL commits the transaction.
     const DDL_COMMITS: bool;
     /// Whether texts may hold NUL.

@@ -190,10 +190,6 @@ impl Store for ScriptedStore {
         Ok(Claimed::Ours)
     }
 
-    async fn guard(_: &mut Box<()>) -> Result<(), StoreError> {
-        Ok(())
-    }
-
     async fn commit(_: Box<()>) -> Result<(), StoreError> {
         Ok(())
     }

@@ -32,6 +32,7 @@ pub use sqlite::{Sqlite, SqliteTransaction};
 
 use tokio::time::timeout;
 
+use crate::backoff::Backoff;
 use crate::key::Digest;
 use step::Step;
 
@@ -55,15 +56,23 @@ pub trait Store: Clone + Send + Sync + 'static {
         claim: Claim,
     ) -> impl Future<Output = Result<Claimed, StoreError>> + Send;
 
-    /// Proves that the transaction is still healthy and still the one that was begun.
-    fn guard(
-        transaction: &mut Self::Transaction,
-    ) -> impl Future<Output = Result<(), StoreError>> + Send;
-
-    /// Commits. An error whose kind is [`Fault::InDoubt`] leaves open whether it did.
+    /// Proves that the transaction is still healthy and still the one that was begun, and commits
+    /// it. An error whose kind is [`Fault::InDoubt`] leaves open whether it did; after any other it
+    /// is rolled back.
     fn commit(
         transaction: Self::Transaction,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// What the server calls the transaction, where it can be [asked](Self::fate) later what became
+    /// of it.
+    fn id(_: &Self::Transaction) -> Option<TransactionId> {
+        None
+    }
+
+    /// Asks the server, on another connection, what became of a transaction with an id.
+    fn fate(&self, _: TransactionId) -> impl Future<Output = Result<Fate, StoreError>> + Send {
+        async { Ok(Fate::Unknown) }
+    }
 
     /// Whether the handler, which has failed, ended the transaction before: what it wrote may be
     /// committed in part, and its claim with it.
@@ -166,11 +175,13 @@ impl<S: Store> Work<S> for Tx<S> {
 
     async fn commit(self, store: &S) -> Result<(), StoreError> {
         let Self { transaction, claim } = self;
-        let committed = Step::new(guard_and_commit::<S>(transaction));
+        let id = S::id(&transaction);
+        let committed = Step::new(S::commit(transaction));
         match in_time("commit", Fault::InDoubt, committed).await {
-            Ok(()) => Ok(()),
-            Err(error) if error.fault == Fault::InDoubt => settle_doubt(store, claim, error).await,
-            Err(error) => Err(error),
+            Err(error) if error.fault == Fault::InDoubt => {
+                settle_doubt(store, claim, id, error).await
+            }
+            committed => committed,
         }
     }
 
@@ -200,14 +211,10 @@ async fn in_time<T>(
     }
 }
 
-async fn guard_and_commit<S: Store>(mut transaction: S::Transaction) -> Result<(), StoreError> {
-    match S::guard(&mut transaction).await {
-        Ok(()) => S::commit(transaction).await,
-        Err(error) => {
-            rollback::<S>(transaction).await?;
-            Err(error)
-        }
-    }
+/// Rolls back a transaction that the guard has refused, and says why it is not committed.
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+async fn give_up<S: Store>(transaction: S::Transaction, refused: StoreError) -> StoreError {
+    rollback::<S>(transaction).await.err().unwrap_or(refused)
 }
 
 async fn rollback<S: Store>(mut transaction: S::Transaction) -> Result<(), StoreError> {
@@ -216,20 +223,44 @@ async fn rollback<S: Store>(mut transaction: S::Transaction) -> Result<(), Store
     if was_ended { Err(StoreError::found(BROKEN_TRANSACTION, Fault::Broken)) } else { Ok(()) }
 }
 
-/// The claim's row, read on another connection, proves a commit whose answer was lost. Its absence
-/// proves nothing: the server may still be about to commit.
+/// How often we ask what became of a commit whose answer was lost. A server that has yet to notice
+/// the loss answers that it does not know.
+const DOUBT_ASKED_MAX: u32 = 4;
+
+const DOUBT_PAUSES: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
+
+/// Asks what became of a commit whose answer was lost, and believes nothing but a proof.
 async fn settle_doubt<S: Store>(
     store: &S,
     claim: Option<Claim>,
-    error: StoreError,
+    id: Option<TransactionId>,
+    doubt: StoreError,
 ) -> Result<(), StoreError> {
-    let Some(claim) = claim else {
-        return Err(error);
-    };
-    match in_time("read the claim", Fault::Unavailable, store.is_claimed(claim.digest)).await {
-        Ok(true) => Ok(()),
-        Ok(false) | Err(_) => Err(error),
+    for asked in 1.. {
+        let fate = in_time("ask for the fate", Fault::Unavailable, fate(store, claim, id)).await;
+        match fate.unwrap_or(Fate::Unknown) {
+            Fate::Committed => return Ok(()),
+            Fate::RolledBack => return Err(StoreError::new(ROLLED_BACK, Fault::Unavailable, doubt)),
+            Fate::Unknown if asked == DOUBT_ASKED_MAX => break,
+            Fate::Unknown => tokio::time::sleep(DOUBT_PAUSES.after(asked)).await,
+        }
     }
+    Err(doubt)
+}
+
+/// The claim's row proves a commit. Its absence proves nothing: the server may still be about to
+/// commit. Only what the server says of the transaction by its id goes both ways.
+async fn fate<S: Store>(
+    store: &S,
+    claim: Option<Claim>,
+    id: Option<TransactionId>,
+) -> Result<Fate, StoreError> {
+    if let Some(id) = id {
+        return store.fate(id).await;
+    }
+    let Some(claim) = claim else { return Ok(Fate::Unknown) };
+    let is_claimed = store.is_claimed(claim.digest).await?;
+    Ok(if is_claimed { Fate::Committed } else { Fate::Unknown })
 }
 
 /// The unit of work of a level 0 handler that takes no transaction.
@@ -276,6 +307,21 @@ pub enum Claimed {
     Busy,
 }
 
+/// What a server calls a transaction, unique for the life of the database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TransactionId(pub u64);
+
+/// What became of a transaction whose commit had no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// The server has committed it.
+    Committed,
+    /// The server has rolled it back, for good.
+    RolledBack,
+    /// The server has not ended it yet, or cannot tell.
+    Unknown,
+}
+
 /// What an error of the database means for the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -319,6 +365,9 @@ impl StoreError {
         self.fault
     }
 }
+
+const ROLLED_BACK: &str = "the connection was lost before the commit, and the transaction was \
+     rolled back";
 
 const BROKEN_TRANSACTION: &str = "the handler ended its transaction; handlers must not send \
      `COMMIT`, `ROLLBACK` or statements that commit implicitly";

@@ -208,26 +208,18 @@ impl Store for Mysql {
         }
     }
 
-    async fn guard(transaction: &mut MysqlTransaction) -> Result<(), StoreError> {
-        driver::refuse_nested::<MySql>(transaction)?;
-        match transaction.run("RELEASE SAVEPOINT idem").await {
-            Ok(()) => Ok(()),
-            Err(error) if number(&error) == Some(NO_SUCH_SAVEPOINT) => {
-                Err(transaction.lost().await)
-            }
-            Err(error) => Err(failed("guard")(error)),
-        }
-    }
-
     async fn was_ended(transaction: &mut MysqlTransaction) -> bool {
         if transaction.claimed.is_none() {
             return false;
         }
-        let guarded = Self::guard(transaction).await;
+        let guarded = transaction.guard().await;
         guarded.is_err_and(|error| error.fault() == Fault::Broken)
     }
 
     async fn commit(mut transaction: MysqlTransaction) -> Result<(), StoreError> {
+        if let Err(error) = transaction.guard().await {
+            return Err(super::give_up::<Self>(transaction, error).await);
+        }
         Manager::commit(&mut transaction).await.map_err(|error| {
             let fault = match fault(&error) {
                 Fault::Contention => Fault::Contention,
@@ -283,6 +275,18 @@ impl Store for Mysql {
 }
 
 impl MysqlTransaction {
+    /// The savepoint that was set when the transaction began ends with it.
+    async fn guard(&mut self) -> Result<(), StoreError> {
+        driver::refuse_nested::<MySql>(self)?;
+        match self.run("RELEASE SAVEPOINT idem").await {
+            Ok(()) => Ok(()),
+            Err(error) if number(&error) == Some(NO_SUCH_SAVEPOINT) => {
+                Err(self.lost().await)
+            }
+            Err(error) => Err(failed("guard")(error)),
+        }
+    }
+
     /// Runs statements of ours, and proves by a number that the answer is theirs.
     async fn run(&mut self, statements: &'static str) -> Result<(), sqlx::Error> {
         if self.is_out_of_step {

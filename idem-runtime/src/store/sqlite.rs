@@ -100,6 +100,20 @@ impl DerefMut for SqliteTransaction {
     }
 }
 
+impl SqliteTransaction {
+    /// The savepoint that was set when the transaction began ends with it.
+    async fn guard(&mut self) -> Result<(), StoreError> {
+        driver::refuse_nested::<sqlx::Sqlite>(self)?;
+        match self.execute("RELEASE idem").await {
+            Ok(_) => Ok(()),
+            Err(error) if is_without_savepoint(&error) => {
+                Err(StoreError::new(super::BROKEN_TRANSACTION, Fault::Broken, error))
+            }
+            Err(error) => Err(failed("guard")(error)),
+        }
+    }
+}
+
 impl Store for Sqlite {
     type Connection = SqliteConnection;
     type Transaction = SqliteTransaction;
@@ -136,23 +150,11 @@ impl Store for Sqlite {
         Ok(Claimed::Ours)
     }
 
-    /// The savepoint that was set when the transaction began ends with it.
-    async fn guard(transaction: &mut SqliteTransaction) -> Result<(), StoreError> {
-        driver::refuse_nested::<sqlx::Sqlite>(transaction)?;
-        match transaction.execute("RELEASE idem").await {
-            Ok(_) => Ok(()),
-            Err(error) if is_without_savepoint(&error) => {
-                Err(StoreError::new(super::BROKEN_TRANSACTION, Fault::Broken, error))
-            }
-            Err(error) => Err(failed("guard")(error)),
-        }
-    }
-
     /// Without its savepoint the transaction has ended, by the handler, or by SQLite itself after
     /// an error; the claim tells which.
     async fn was_ended(transaction: &mut SqliteTransaction) -> bool {
         let Some(digest) = transaction.claimed else { return false };
-        let guarded = Self::guard(transaction).await;
+        let guarded = transaction.guard().await;
         if !guarded.is_err_and(|error| error.fault() == Fault::Broken) {
             return false;
         }
@@ -161,7 +163,10 @@ impl Store for Sqlite {
         is_claimed(&mut **transaction, digest).await.unwrap_or(true)
     }
 
-    async fn commit(transaction: SqliteTransaction) -> Result<(), StoreError> {
+    async fn commit(mut transaction: SqliteTransaction) -> Result<(), StoreError> {
+        if let Err(error) = transaction.guard().await {
+            return Err(super::give_up::<Self>(transaction, error).await);
+        }
         transaction.transaction.commit().await.map_err(|error| match fault(&error) {
             Fault::Unavailable => StoreError::new("commit", Fault::InDoubt, error),
             _ if error.as_database_error().is_none() => {

@@ -44,6 +44,7 @@ impl super::Engine for OnMysql {
 
     const ERRORS_DOOM: bool = false;
     const GOES_ON_WITHOUT_TRANSACTION: bool = false;
+    const KNOWS_FATES: bool = false;
     const DDL_COMMITS: bool = true;
     const TAKES_NUL: bool = true;
     const TRIGGER: &'static str = "CREATE TRIGGER invoice AFTER INSERT ON customers FOR EACH ROW \

@@ -36,6 +36,7 @@ impl super::Engine for OnPostgres {
 
     const ERRORS_DOOM: bool = true;
     const GOES_ON_WITHOUT_TRANSACTION: bool = true;
+    const KNOWS_FATES: bool = true;
     const DDL_COMMITS: bool = false;
     const TAKES_NUL: bool = false;
     const TRIGGER: &'static str = "CREATE FUNCTION invoice() RETURNS trigger LANGUAGE plpgsql AS \

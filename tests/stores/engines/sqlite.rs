@@ -36,6 +36,7 @@ impl super::Engine for OnSqlite {
 
     const ERRORS_DOOM: bool = false;
     const GOES_ON_WITHOUT_TRANSACTION: bool = true;
+    const KNOWS_FATES: bool = false;
     const DDL_COMMITS: bool = false;
     const TAKES_NUL: bool = true;
     const TRIGGER: &'static str = "CREATE TRIGGER invoice AFTER INSERT ON customers BEGIN \
