@@ -5,6 +5,8 @@
 //!                          └ ours → handler → guard → commit ─────→ Done
 //! ```
 //!
+//! A delivery that the broker has counted before looks for its claim first, without a transaction.
+//!
 //! The claim is inserted in the handler's own transaction, so at any moment of a crash either both
 //! are committed or neither is, and the next delivery of the same key finds out which.
 
@@ -19,7 +21,7 @@ use crate::delivery::Delivery;
 use crate::handler::{Context, Handler, Level};
 use crate::key::{Digest, KeyEncoder};
 use crate::outcome::{Outcome, Rejection, RetryReason};
-use crate::store::{Claim, Claimed, Fault, Store, StoreError, Work};
+use crate::store::{self, Claim, Claimed, Fault, Store, StoreError, Work};
 
 /// How often a delivery is attempted when a passing fault of the database ends its transaction.
 const ATTEMPTS_MAX: u32 = 3;
@@ -61,6 +63,9 @@ pub async fn execute<H: Handler<S>, S: Store>(store: &S, context: &Context) -> O
 
 async fn attempt<H: Handler<S>, S: Store>(store: &S, context: &Context) -> Result<Proof, Outcome> {
     let (message, claim) = prepare::<H, S>(context.delivery())?;
+    if context.delivery().delivery_count() > 1 {
+        look_for(store, claim).await?;
+    }
     let mut work = H::Work::begin(store).await.map_err(not_started)?;
     let handled = match take(&mut work, claim).await {
         Ok(()) => call::<H, S>(&mut work, message, context).await,
@@ -114,6 +119,16 @@ fn claim<H: Handler<S>, S: Store>(
         }
     };
     Ok(Some(Claim { scope, digest }))
+}
+
+/// Finds the claim of a delivery that was probably handled before. This makes a duplicate twice as
+/// fast, and a new message slower by a round trip, so it is not for first deliveries.
+async fn look_for<S: Store>(store: &S, claim: Option<Claim>) -> Result<(), Outcome> {
+    let Some(claim) = claim else { return Ok(()) };
+    match store::is_claimed(store, claim.digest).await.map_err(not_started)? {
+        true => Err(Outcome::Duplicate(Proof(()))),
+        false => Ok(()),
+    }
 }
 
 async fn take<S: Store>(work: &mut impl Work<S>, claim: Option<Claim>) -> Result<(), Outcome> {

@@ -150,6 +150,9 @@ impl Settler for ScriptedSettler {
 struct ScriptedStore {
     begins: Arc<Mutex<VecDeque<Fault>>>,
     claims: Arc<Mutex<VecDeque<Claimed>>>,
+    /// Whether a claim is found before a transaction begins.
+    is_claimed: bool,
+    begun: Arc<AtomicUsize>,
     refuses_to_start: bool,
 }
 
@@ -157,6 +160,7 @@ struct ScriptedWork(Arc<Mutex<VecDeque<Claimed>>>);
 
 impl Work<ScriptedStore> for ScriptedWork {
     async fn begin(store: &ScriptedStore) -> Result<Self, StoreError> {
+        store.begun.fetch_add(1, Ordering::SeqCst);
         match store.begins.lock().unwrap().pop_front() {
             Some(fault) => Err(StoreError::found("begin", fault)),
             None => Ok(Self(Arc::clone(&store.claims))),
@@ -201,7 +205,7 @@ impl Store for ScriptedStore {
     async fn rollback(_: Box<()>) {}
 
     async fn is_claimed(&self, _: Digest) -> Result<bool, StoreError> {
-        Ok(false)
+        Ok(self.is_claimed)
     }
 
     fn fault_of(_: &(dyn std::error::Error + 'static)) -> Option<Fault> {
@@ -331,6 +335,16 @@ fn locked(lock: u64, delivery_count: u32, seconds: u64, then: &str) -> Result<Lo
         .with_message_id(format!("m-{lock}"))
         .with_delivery_count(delivery_count);
     Ok(Locked { delivery, lock: LockId(lock), lock_remaining: LOCK })
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_a_delivery_that_was_counted_before_looks_for_its_claim_first() {
+    let mut bench = Bench::new(vec![vec![locked(1, 1, 0, "ok"), locked(2, 2, 0, "ok")]]);
+    bench.store.is_claimed = true;
+    let builder = bench.builder().in_flight_max(1);
+    let summary = bench.run_until_told(builder, 2).await;
+    assert_eq!(bench.store.begun.load(Ordering::SeqCst), 1, "the first delivery's");
+    assert_eq!((summary.done, summary.duplicates), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]

@@ -195,6 +195,11 @@ impl<S: Store> Work<S> for Tx<S> {
     }
 }
 
+/// Whether a committed claim with this digest exists.
+pub(crate) async fn is_claimed<S: Store>(store: &S, digest: Digest) -> Result<bool, StoreError> {
+    in_time("read the claim", Fault::Unavailable, store.is_claimed(digest)).await
+}
+
 /// How long we wait for an answer to one of our own steps. Where the server has fallen silent, the
 /// step goes on by itself, and the message is held, or left, without taking its place for ever.
 /// Longer than any wait that the engines bound themselves.
@@ -240,7 +245,9 @@ async fn settle_doubt<S: Store>(
         let fate = in_time("ask for the fate", Fault::Unavailable, fate(store, claim, id)).await;
         match fate.unwrap_or(Fate::Unknown) {
             Fate::Committed => return Ok(()),
-            Fate::RolledBack => return Err(StoreError::new(ROLLED_BACK, Fault::Unavailable, doubt)),
+            Fate::RolledBack => {
+                return Err(StoreError::new(ROLLED_BACK, Fault::Unavailable, doubt));
+            }
             Fate::Unknown if asked == DOUBT_ASKED_MAX => break,
             Fate::Unknown => tokio::time::sleep(DOUBT_PAUSES.after(asked)).await,
         }

@@ -280,9 +280,7 @@ impl MysqlTransaction {
         driver::refuse_nested::<MySql>(self)?;
         match self.run("RELEASE SAVEPOINT idem").await {
             Ok(()) => Ok(()),
-            Err(error) if number(&error) == Some(NO_SUCH_SAVEPOINT) => {
-                Err(self.lost().await)
-            }
+            Err(error) if number(&error) == Some(NO_SUCH_SAVEPOINT) => Err(self.lost().await),
             Err(error) => Err(failed("guard")(error)),
         }
     }
