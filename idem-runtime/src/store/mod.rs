@@ -30,10 +30,12 @@ pub use postgres::{Postgres, PostgresTransaction};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{Sqlite, SqliteTransaction};
 
+use time::OffsetDateTime;
 use tokio::time::timeout;
 
 use crate::backoff::Backoff;
-use crate::key::Digest;
+use crate::key::{Digest, Fingerprint};
+use crate::outcome::Reply;
 use step::Step;
 
 /// A database that keeps claims beside the handlers' own rows.
@@ -53,8 +55,15 @@ pub trait Store: Clone + Send + Sync + 'static {
     /// Inserts the claim unless its digest is there; the unique constraint decides.
     fn claim(
         transaction: &mut Self::Transaction,
-        claim: Claim,
+        claim: &Claim,
     ) -> impl Future<Output = Result<Claimed, StoreError>> + Send;
+
+    /// Writes a reply beside the transaction's claim.
+    fn keep(
+        transaction: &mut Self::Transaction,
+        digest: Digest,
+        reply: &Reply,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Proves that the transaction is still healthy and still the one that was begun, and commits
     /// it. An error whose kind is [`Fault::InDoubt`] leaves open whether it did; after any other it
@@ -82,8 +91,11 @@ pub trait Store: Clone + Send + Sync + 'static {
     /// roll back is closed, and the server then does it.
     fn rollback(transaction: Self::Transaction) -> impl Future<Output = ()> + Send;
 
-    /// Whether a committed claim with this digest exists, read outside any transaction.
-    fn is_claimed(&self, digest: Digest) -> impl Future<Output = Result<bool, StoreError>> + Send;
+    /// The committed claim with this digest, read outside any transaction.
+    fn find(
+        &self,
+        digest: Digest,
+    ) -> impl Future<Output = Result<Option<Earlier>, StoreError>> + Send;
 
     /// What an error that a handler returned means; `None` when it is not the database's.
     fn fault_of(error: &(dyn Error + 'static)) -> Option<Fault>;
@@ -112,7 +124,7 @@ pub trait Store: Clone + Send + Sync + 'static {
 /// would hide the ledger from the next message.
 pub struct Tx<S: Store> {
     transaction: S::Transaction,
-    claim: Option<Claim>,
+    claimed: Option<Digest>,
 }
 
 impl<S: Store> Deref for Tx<S> {
@@ -131,7 +143,7 @@ impl<S: Store> DerefMut for Tx<S> {
 
 impl<S: Store> fmt::Debug for Tx<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tx").field("claim", &self.claim).finish_non_exhaustive()
+        f.debug_struct("Tx").field("claimed", &self.claimed).finish_non_exhaustive()
     }
 }
 
@@ -145,7 +157,10 @@ pub trait Work<S: Store>: Sized + Send {
     fn begin(store: &S) -> impl Future<Output = Result<Self, StoreError>> + Send;
 
     /// Claims a key for it.
-    fn claim(&mut self, claim: Claim) -> impl Future<Output = Result<Claimed, StoreError>> + Send;
+    fn claim(&mut self, claim: &Claim) -> impl Future<Output = Result<Claimed, StoreError>> + Send;
+
+    /// Keeps a reply with the claim, for duplicates.
+    fn keep(&mut self, reply: &Reply) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Makes its effects permanent, or says that this did not or may not have happened.
     fn commit(self, store: &S) -> impl Future<Output = Result<(), StoreError>> + Send;
@@ -163,23 +178,31 @@ impl<S: Store> Work<S> for Tx<S> {
         let store = store.clone();
         let begun = Step::new(async move { store.begin().await });
         let transaction = in_time("begin", Fault::Unavailable, begun).await?;
-        Ok(Self { transaction, claim: None })
+        Ok(Self { transaction, claimed: None })
     }
 
-    async fn claim(&mut self, claim: Claim) -> Result<Claimed, StoreError> {
+    async fn claim(&mut self, claim: &Claim) -> Result<Claimed, StoreError> {
         let claimed = S::claim(&mut self.transaction, claim);
         let claimed = in_time("claim", Fault::Unavailable, claimed).await?;
-        self.claim = Some(claim);
+        self.claimed = Some(claim.digest);
         Ok(claimed)
     }
 
+    async fn keep(&mut self, reply: &Reply) -> Result<(), StoreError> {
+        let Some(digest) = self.claimed else {
+            return Err(StoreError::found(NOTHING_TO_KEEP_WITH, Fault::Refused));
+        };
+        let kept = S::keep(&mut self.transaction, digest, reply);
+        in_time("keep the reply", Fault::Unavailable, kept).await
+    }
+
     async fn commit(self, store: &S) -> Result<(), StoreError> {
-        let Self { transaction, claim } = self;
+        let Self { transaction, claimed } = self;
         let id = S::id(&transaction);
         let committed = Step::new(S::commit(transaction));
         match in_time("commit", Fault::InDoubt, committed).await {
             Err(error) if error.fault == Fault::InDoubt => {
-                settle_doubt(store, claim, id, error).await
+                settle_doubt(store, claimed, id, error).await
             }
             committed => committed,
         }
@@ -195,9 +218,12 @@ impl<S: Store> Work<S> for Tx<S> {
     }
 }
 
-/// Whether a committed claim with this digest exists.
-pub(crate) async fn is_claimed<S: Store>(store: &S, digest: Digest) -> Result<bool, StoreError> {
-    in_time("read the claim", Fault::Unavailable, store.is_claimed(digest)).await
+/// The committed claim with this digest.
+pub(crate) async fn find<S: Store>(
+    store: &S,
+    digest: Digest,
+) -> Result<Option<Earlier>, StoreError> {
+    in_time("read the claim", Fault::Unavailable, store.find(digest)).await
 }
 
 /// How long we wait for an answer to one of our own steps. Where the server has fallen silent, the
@@ -237,12 +263,12 @@ const DOUBT_PAUSES: Backoff = Backoff::new(Duration::from_millis(50), Duration::
 /// Asks what became of a commit whose answer was lost, and believes nothing but a proof.
 async fn settle_doubt<S: Store>(
     store: &S,
-    claim: Option<Claim>,
+    claimed: Option<Digest>,
     id: Option<TransactionId>,
     doubt: StoreError,
 ) -> Result<(), StoreError> {
     for asked in 1.. {
-        let fate = in_time("ask for the fate", Fault::Unavailable, fate(store, claim, id)).await;
+        let fate = in_time("ask for the fate", Fault::Unavailable, fate(store, claimed, id)).await;
         match fate.unwrap_or(Fate::Unknown) {
             Fate::Committed => return Ok(()),
             Fate::RolledBack => {
@@ -259,15 +285,15 @@ async fn settle_doubt<S: Store>(
 /// commit. Only what the server says of the transaction by its id goes both ways.
 async fn fate<S: Store>(
     store: &S,
-    claim: Option<Claim>,
+    claimed: Option<Digest>,
     id: Option<TransactionId>,
 ) -> Result<Fate, StoreError> {
     if let Some(id) = id {
         return store.fate(id).await;
     }
-    let Some(claim) = claim else { return Ok(Fate::Unknown) };
-    let is_claimed = store.is_claimed(claim.digest).await?;
-    Ok(if is_claimed { Fate::Committed } else { Fate::Unknown })
+    let Some(digest) = claimed else { return Ok(Fate::Unknown) };
+    let found = store.find(digest).await?;
+    Ok(if found.is_some() { Fate::Committed } else { Fate::Unknown })
 }
 
 /// The unit of work of a level 0 handler that takes no transaction.
@@ -279,7 +305,11 @@ impl<S: Store> Work<S> for NoTransaction {
         Ok(Self)
     }
 
-    async fn claim(&mut self, _: Claim) -> Result<Claimed, StoreError> {
+    async fn keep(&mut self, _: &Reply) -> Result<(), StoreError> {
+        Err(StoreError::found(NOTHING_TO_KEEP_WITH, Fault::Refused))
+    }
+
+    async fn claim(&mut self, _: &Claim) -> Result<Claimed, StoreError> {
         let problem = "without a transaction there is nothing to claim in; use level 0, or `Tx<_>`";
         Err(StoreError::found(problem, Fault::Refused))
     }
@@ -295,12 +325,25 @@ impl<S: Store> Work<S> for NoTransaction {
 }
 
 /// What is claimed: the digest of the key within its scope.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Claim {
     /// The scope, stored beside the digest for people.
     pub scope: &'static str,
     /// The digest, which the unique constraint is on.
     pub digest: Digest,
+    /// What must agree among messages of this key.
+    pub same: Fingerprint,
+}
+
+/// A committed claim, as a later one finds it.
+#[derive(Clone, Debug)]
+pub struct Earlier {
+    /// When it was made, by the database's clock.
+    pub claimed_at: OffsetDateTime,
+    /// What had to agree then; empty if nothing had to.
+    pub same: Vec<u8>,
+    /// What the handler returned, if that was kept.
+    pub reply: Option<Vec<u8>>,
 }
 
 /// How a claim ended.
@@ -309,7 +352,7 @@ pub enum Claimed {
     /// The row is ours, if we commit.
     Ours,
     /// A committed row was there before.
-    Before,
+    Before(Earlier),
     /// Another transaction holds the key and has not ended.
     Busy,
 }
@@ -372,6 +415,9 @@ impl StoreError {
         self.fault
     }
 }
+
+const NOTHING_TO_KEEP_WITH: &str = "there is no claim to keep a reply with; `replay` needs level 1 \
+     or 2";
 
 const ROLLED_BACK: &str = "the connection was lost before the commit, and the transaction was \
      rolled back";

@@ -8,8 +8,11 @@ use sqlx::error::DatabaseError;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Connection, Executor};
 
-use super::{Claim, Claimed, Fate, Fault, Store, StoreError, TransactionId, driver, migration};
+use super::{
+    Claim, Claimed, Earlier, Fate, Fault, Store, StoreError, TransactionId, driver, migration,
+};
 use crate::key::Digest;
+use crate::outcome::Reply;
 
 /// Claims in PostgreSQL 14 or later.
 #[derive(Clone, Debug)]
@@ -160,8 +163,10 @@ impl Store for Postgres {
     type Connection = PgConnection;
     type Transaction = PostgresTransaction;
 
-    const MIGRATIONS: &'static [&'static str] =
-        &[include_str!("migrations/postgres/0001_claims.sql")];
+    const MIGRATIONS: &'static [&'static str] = &[
+        include_str!("migrations/postgres/0001_claims.sql"),
+        include_str!("migrations/postgres/0002_replies.sql"),
+    ];
 
     async fn begin(&self) -> Result<PostgresTransaction, StoreError> {
         // Read write is said aloud, so that a read-only replica refuses here.
@@ -174,24 +179,29 @@ impl Store for Postgres {
     /// insert alone would wait for that transaction, and take a connection with it.
     async fn claim(
         transaction: &mut PostgresTransaction,
-        claim: Claim,
+        claim: &Claim,
     ) -> Result<Claimed, StoreError> {
         const CLAIM: &str = "\
-            WITH lock AS MATERIALIZED (SELECT pg_try_advisory_xact_lock($3) AS taken), \
-                 claim AS (INSERT INTO idem_claim (digest, scope) SELECT $1, $2 FROM lock WHERE taken \
+            WITH lock AS MATERIALIZED (SELECT pg_try_advisory_xact_lock($4) AS taken), \
+                 claim AS (INSERT INTO idem_claim (digest, scope, same) \
+                           SELECT $1, $2, $3 FROM lock WHERE taken \
                            ON CONFLICT ON CONSTRAINT idem_claim_pk DO NOTHING RETURNING 1) \
             SELECT (SELECT taken FROM lock), \
                    CASE WHEN EXISTS (SELECT FROM claim) THEN pg_current_xact_id()::text END";
         let (locked, id): (bool, Option<String>) = sqlx::query_as(CLAIM)
             .bind(claim.digest.as_uuid())
             .bind(claim.scope)
+            .bind(claim.same.as_bytes())
             .bind(advisory_key(claim.digest))
             .fetch_one(&mut **transaction)
             .await
             .map_err(failed("claim"))?;
         match (locked, id) {
             (false, _) => Ok(Claimed::Busy),
-            (true, None) => Ok(Claimed::Before),
+            (true, None) => {
+                let found = find(&mut **transaction, claim.digest).await;
+                driver::met(found.map_err(failed("read the claim"))?)
+            }
             (true, Some(id)) => {
                 let id = id.parse().map_err(|error| {
                     StoreError::new("read the transaction's id", Fault::Refused, error)
@@ -200,6 +210,20 @@ impl Store for Postgres {
                 Ok(Claimed::Ours)
             }
         }
+    }
+
+    async fn keep(
+        transaction: &mut PostgresTransaction,
+        digest: Digest,
+        reply: &Reply,
+    ) -> Result<(), StoreError> {
+        let kept = sqlx::query("UPDATE idem_claim SET reply = $2 WHERE digest = $1")
+            .bind(digest.as_uuid())
+            .bind(reply.as_bytes())
+            .execute(&mut **transaction)
+            .await
+            .map_err(not_committed)?;
+        driver::kept(kept.rows_affected())
     }
 
     async fn was_ended(transaction: &mut PostgresTransaction) -> bool {
@@ -232,12 +256,9 @@ impl Store for Postgres {
         driver::roll_back(transaction.transaction).await;
     }
 
-    async fn is_claimed(&self, digest: Digest) -> Result<bool, StoreError> {
-        sqlx::query_scalar("SELECT EXISTS (SELECT FROM idem_claim WHERE digest = $1)")
-            .bind(digest.as_uuid())
-            .fetch_one(&self.pool)
-            .await
-            .map_err(failed("read the claim"))
+    async fn find(&self, digest: Digest) -> Result<Option<Earlier>, StoreError> {
+        let found = find(&self.pool, digest).await.map_err(failed("read the claim"))?;
+        Ok(found.map(driver::earlier))
     }
 
     fn fault_of(error: &(dyn Error + 'static)) -> Option<Fault> {
@@ -274,6 +295,15 @@ impl Store for Postgres {
         };
         migration::check(Self::MIGRATIONS, found)
     }
+}
+
+async fn find(
+    connection: impl sqlx::PgExecutor<'_>,
+    digest: Digest,
+) -> Result<Option<driver::Row>, sqlx::Error> {
+    const FIND: &str = "SELECT (extract(epoch FROM claimed_at) * 1000000)::bigint, same, reply \
+                        FROM idem_claim WHERE digest = $1";
+    sqlx::query_as(FIND).bind(digest.as_uuid()).fetch_optional(connection).await
 }
 
 async fn version(connection: impl sqlx::PgExecutor<'_>) -> Result<i32, sqlx::Error> {

@@ -31,7 +31,7 @@ impl Silent {
     /// Claims and commits, and says how long the commit took.
     async fn commit(&self) -> (Result<(), StoreError>, Duration) {
         let mut tx = Tx::begin(self).await.expect("begun");
-        tx.claim(claim()).await.expect("claimed");
+        tx.claim(&claim()).await.expect("claimed");
         let started = Instant::now();
         let committed = tx.commit(self).await;
         (committed, started.elapsed())
@@ -74,8 +74,12 @@ impl Store for Silent {
         answer(self.at, "begin", Open { silent_at: self.at, id, connection: () }).await
     }
 
-    async fn claim(open: &mut Open, _: Claim) -> Result<Claimed, StoreError> {
+    async fn claim(open: &mut Open, _: &Claim) -> Result<Claimed, StoreError> {
         answer(open.silent_at, "claim", Claimed::Ours).await
+    }
+
+    async fn keep(_: &mut Open, _: Digest, _: &Reply) -> Result<(), StoreError> {
+        Ok(())
     }
 
     async fn was_ended(_: &mut Open) -> bool {
@@ -99,8 +103,9 @@ impl Store for Silent {
         answer(open.silent_at, "rollback", ()).await.ok();
     }
 
-    async fn is_claimed(&self, _: Digest) -> Result<bool, StoreError> {
-        answer(self.at, "read the claim", self.is_claimed).await
+    async fn find(&self, _: Digest) -> Result<Option<Earlier>, StoreError> {
+        let earlier = Earlier { claimed_at: OffsetDateTime::UNIX_EPOCH, same: vec![], reply: None };
+        answer(self.at, "read the claim", self.is_claimed.then_some(earlier)).await
     }
 
     fn fault_of(_: &(dyn Error + 'static)) -> Option<Fault> {
@@ -120,7 +125,7 @@ fn claim() -> Claim {
     let mut key = crate::key::KeyEncoder::default();
     key.part("r1");
     let digest = Digest::of_fields("test", &key).expect("a key");
-    Claim { scope: "test", digest }
+    Claim { scope: "test", digest, same: Fingerprint::default() }
 }
 
 #[tokio::test(start_paused = true)]
@@ -130,7 +135,7 @@ async fn a_begin_or_claim_without_answer_makes_the_database_unavailable() {
     assert_eq!(begun.expect_err("no answer").fault(), Fault::Unavailable);
 
     let mut tx = Tx::begin(&Silent::at("claim")).await.expect("begun");
-    let claimed = tx.claim(claim()).await;
+    let claimed = tx.claim(&claim()).await;
     assert_eq!(claimed.expect_err("no answer").fault(), Fault::Unavailable);
     assert_eq!(started.elapsed().as_secs(), 2 * ANSWER_MAX.as_secs());
 }
