@@ -2,7 +2,6 @@
 
 use std::time::{Duration, SystemTime};
 
-use idem_runtime::outcome::Reply;
 use idem_runtime::{Outcome, Proof};
 
 use super::{assert_counts, assert_outcome};
