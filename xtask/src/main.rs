@@ -12,6 +12,7 @@ mod book;
 mod ci;
 mod debian;
 mod report;
+mod server;
 mod services;
 mod shell;
 mod test;
