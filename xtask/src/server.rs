@@ -81,6 +81,10 @@ impl Server {
         &self.url
     }
 
+    pub(crate) fn is_running(&mut self) -> Result<bool> {
+        Ok(self.child.try_wait()?.is_none())
+    }
+
     pub(crate) fn stop(&mut self) -> Result<()> {
         shell::stop(&mut self.child, self.stop)
     }
