@@ -11,6 +11,13 @@ use original::core::BasicRetryPolicy;
 
 pub use original::*;
 
+/// The client's prelude, with our constructors too.
+pub mod prelude {
+    pub use original::prelude::*;
+
+    pub use super::ServiceBusClient;
+}
+
 /// The client's constructors. The explicit name hides the client's type, which they return.
 #[derive(Debug)]
 pub struct ServiceBusClient;
