@@ -58,10 +58,10 @@ mod management;
 mod options;
 mod rules;
 
-pub use broker::Counts;
+pub use broker::{Counts, Kind as EntityKind};
 pub use clock::Clock;
-pub use emulator::{Emulator, EmulatorBuilder, MessageSnapshot};
-pub use error::{StartError, UnknownEntity};
+pub use emulator::{Emulator, EmulatorBuilder, EntitySnapshot, MessageSnapshot};
+pub use error::{EntityError, StartError, UnknownEntity};
 pub use events::{Event, EventKind, EventTotals, Events};
 pub use faults::{Fault, FaultHandle, FaultKind, Faults};
 pub use options::{QueueOptions, SubscriptionOptions, TopicOptions};

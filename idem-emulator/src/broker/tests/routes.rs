@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::codec::message::{Sections, submission as read};
-use crate::error::StartError;
 use crate::rules::{CorrelationFilter, Filter, Rule, Rules};
 use fe2o3_amqp_types::messaging::message::__private::Serializable;
 use fe2o3_amqp_types::messaging::{
@@ -252,7 +251,7 @@ fn wrong_topologies_name_the_entity_and_what_is_wrong() {
             Vec::new(),
             "`forward_dead_lettered_messages_to`",
         ),
-        (vec![QueueOptions::new("t")], vec![TopicOptions::new("T")], "`T` is declared twice"),
+        (vec![QueueOptions::new("t")], vec![TopicOptions::new("T")], "`T` exists already"),
         (
             Vec::new(),
             vec![TopicOptions::new("t").subscription(SubscriptionOptions::new("s").rule(rule()))],
@@ -267,7 +266,7 @@ fn wrong_topologies_name_the_entity_and_what_is_wrong() {
     for (queues, topics, expected) in cases {
         let events = Events::new(Clock::manual(), 1);
         let topology = Topology { queues, topics };
-        let error: StartError = Broker::new(topology, Clock::manual(), events).unwrap_err();
+        let error = Broker::new(topology, Clock::manual(), events).unwrap_err();
         assert!(error.to_string().contains(expected), "{error}");
     }
 }
