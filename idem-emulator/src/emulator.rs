@@ -45,6 +45,32 @@ impl EmulatorBuilder {
         self
     }
 
+    /// Adds the queues and topics of a configuration file of Microsoft's emulator, `Config.json`.
+    ///
+    /// What the file leaves out is as there: locks of 1 min, 3 deliveries, 1 hour to live. It may
+    /// say more than there: what the setters of [`QueueOptions`] allow. Messages that are sent
+    /// without an id are given one, as with [`QueueOptions::assign_message_ids`].
+    ///
+    /// ```
+    /// # use idem_emulator::Emulator;
+    /// let file = r#"{"UserConfig": {"Namespaces": [{"Name": "sbemulatorns", "Queues": [
+    ///     {"Name": "orders", "Properties": {"LockDuration": "PT30S", "MaxDeliveryCount": 5}}
+    /// ]}]}}"#;
+    /// let builder = Emulator::builder().config(file)?;
+    /// # Ok::<(), idem_emulator::ConfigError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the text is not such a file, or a value is outside its range; the error has its place.
+    #[cfg(feature = "config")]
+    pub fn config(mut self, json: &str) -> Result<Self, crate::config::ConfigError> {
+        let Topology { queues, topics } = crate::config::topology(json.as_bytes())?;
+        self.topology.queues.extend(queues);
+        self.topology.topics.extend(topics);
+        Ok(self)
+    }
+
     /// The clock that all but network time-outs follow; the system's by default.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;

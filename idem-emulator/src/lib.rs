@@ -50,6 +50,8 @@ mod amqp;
 mod broker;
 mod clock;
 mod codec;
+#[cfg(feature = "config")]
+mod config;
 mod emulator;
 mod error;
 mod events;
@@ -60,6 +62,8 @@ mod rules;
 
 pub use broker::{Counts, Kind as EntityKind};
 pub use clock::Clock;
+#[cfg(feature = "config")]
+pub use config::ConfigError;
 pub use emulator::{Emulator, EmulatorBuilder, EntitySnapshot, MessageSnapshot};
 pub use error::{EntityError, StartError, UnknownEntity};
 pub use events::{Event, EventKind, EventTotals, Events};

@@ -7,11 +7,11 @@ use crate::rules::Rule;
 
 const NAME_LENGTH_MAX: usize = 260;
 const SUBSCRIPTION_NAME_LENGTH_MAX: usize = 50;
-const LOCK_DURATION: RangeInclusive<Duration> =
+pub(crate) const LOCK_DURATION: RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_secs(5 * 60);
-const MAX_DELIVERY_COUNT: RangeInclusive<u32> = 1..=2000;
-const TIME_TO_LIVE_MIN: Duration = Duration::from_millis(1);
-const DUPLICATE_WINDOW: RangeInclusive<Duration> =
+pub(crate) const MAX_DELIVERY_COUNT: RangeInclusive<u32> = 1..=2000;
+pub(crate) const TIME_TO_LIVE_MIN: Duration = Duration::from_millis(1);
+pub(crate) const DUPLICATE_WINDOW: RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_secs(7 * 24 * 60 * 60);
 const SIZE_MIN: u64 = 1024;
 
@@ -258,7 +258,7 @@ impl Settings {
             return Err(format!("`size_max` must be at least {SIZE_MIN} bytes, found {size_max}"));
         }
         if self.requires_session && self.forward_to.is_some() {
-            return Err("`forward_to` cannot be set together with `requires_session`".to_owned());
+            return Err("an entity that requires sessions cannot forward its messages".to_owned());
         }
         Ok(())
     }
@@ -309,7 +309,7 @@ mod tests {
             (queue().default_time_to_live(Duration::ZERO), "default_time_to_live"),
             (queue().duplicate_detection(Duration::ZERO), "duplicate_detection"),
             (queue().size_max(1), "size_max"),
-            (queue().requires_session(true).forward_to("other"), "forward_to"),
+            (queue().requires_session(true).forward_to("other"), "requires sessions"),
         ];
         for (options, expected) in wrong {
             let problem = options.settings.check().expect_err(expected);

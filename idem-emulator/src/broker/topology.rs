@@ -176,12 +176,12 @@ impl Draft<'_> {
     /// Targets are looked for last, since entities may forward to those that come after them.
     fn finish(self) -> Result<Entities, EntityError> {
         for entity in self.new.values() {
-            let settings = entity.settings();
-            self.check_target(entity, "forward_to", settings.forward_to.as_deref())?;
+            let Settings { forward_to, forward_dead_lettered_messages_to, .. } = entity.settings();
+            self.check_target(entity, "messages", forward_to.as_deref())?;
             self.check_target(
                 entity,
-                "forward_dead_lettered_messages_to",
-                settings.forward_dead_lettered_messages_to.as_deref(),
+                "dead letters",
+                forward_dead_lettered_messages_to.as_deref(),
             )?;
         }
         Ok(self.new)
@@ -190,7 +190,7 @@ impl Draft<'_> {
     fn check_target(
         &self,
         source: &Arc<Queue>,
-        option: &str,
+        what: &str,
         target: Option<&str>,
     ) -> Result<(), EntityError> {
         let Some(name) = target else {
@@ -201,7 +201,7 @@ impl Draft<'_> {
             .map(|_| ())
             .ok_or_else(|| {
                 let problem =
-                    format!("`{option}` must name another queue or a topic, found `{name}`");
+                    format!("it must forward {what} to another queue or a topic, found `{name}`");
                 invalid(source.path(), problem)
             })
     }

@@ -244,12 +244,12 @@ fn a_chain_ends_in_the_subscriptions_of_a_topic() {
 fn wrong_topologies_name_the_entity_and_what_is_wrong() {
     let rule = || Rule::new("r", Filter::sql("colour ="));
     let cases = [
-        (vec![QueueOptions::new("a").forward_to("a")], Vec::new(), "`forward_to`"),
+        (vec![QueueOptions::new("a").forward_to("a")], Vec::new(), "forward messages to another"),
         (vec![QueueOptions::new("a").forward_to("b")], Vec::new(), "found `b`"),
         (
             vec![QueueOptions::new("a").forward_dead_lettered_messages_to("b")],
             Vec::new(),
-            "`forward_dead_lettered_messages_to`",
+            "forward dead letters to another",
         ),
         (vec![QueueOptions::new("t")], vec![TopicOptions::new("T")], "`T` exists already"),
         (
