@@ -43,7 +43,7 @@ enum Command {
     /// servers, also after a failure or Ctrl-C. Every step that can still run does run, and the
     /// command fails if any of them failed.
     Test(test::Options),
-    /// Run every check of the project: formatting, clippy, docs, licences, features, tests.
+    /// Run every check of the project: formatting, clippy, docs, licences, tests.
     ///
     /// Installs cargo-deny when it is missing, which takes some minutes.
     Ci(ci::Options),
