@@ -10,13 +10,13 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::amqp;
-use crate::broker::{Broker, Counts, Part, Queue, Topology};
+use crate::broker::{Broker, Counts, Kind, Part, Queue, Topology};
 use crate::clock::{Clock, OnAdvance};
 use crate::codec;
-use crate::error::{StartError, UnknownEntity};
+use crate::error::{EntityError, StartError, UnknownEntity};
 use crate::events::Events;
 use crate::faults::Faults;
-use crate::options::{QueueOptions, TopicOptions};
+use crate::options::{QueueOptions, SubscriptionOptions, TopicOptions};
 
 const MESSAGE_SIZE_MAX: usize = 256 * 1024;
 const EVENT_CAPACITY: usize = 16 * 1024;
@@ -43,6 +43,32 @@ impl EmulatorBuilder {
     pub fn topic(mut self, topic: TopicOptions) -> Self {
         self.topology.topics.push(topic);
         self
+    }
+
+    /// Adds the queues and topics of a configuration file of Microsoft's emulator, `Config.json`.
+    ///
+    /// What the file leaves out is as there: locks of 1 min, 3 deliveries, 1 hour to live. It may
+    /// say more than there: what the setters of [`QueueOptions`] allow. Messages that are sent
+    /// without an id are given one, as with [`QueueOptions::assign_message_ids`].
+    ///
+    /// ```
+    /// # use idem_emulator::Emulator;
+    /// let file = r#"{"UserConfig": {"Namespaces": [{"Name": "sbemulatorns", "Queues": [
+    ///     {"Name": "orders", "Properties": {"LockDuration": "PT30S", "MaxDeliveryCount": 5}}
+    /// ]}]}}"#;
+    /// let builder = Emulator::builder().config(file)?;
+    /// # Ok::<(), idem_emulator::ConfigError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the text is not such a file, or a value is outside its range; the error has its place.
+    #[cfg(feature = "config")]
+    pub fn config(mut self, json: &str) -> Result<Self, crate::config::ConfigError> {
+        let Topology { queues, topics } = crate::config::topology(json.as_bytes())?;
+        self.topology.queues.extend(queues);
+        self.topology.topics.extend(topics);
+        Ok(self)
     }
 
     /// The clock that all but network time-outs follow; the system's by default.
@@ -197,6 +223,58 @@ impl Emulator {
         self.address.port()
     }
 
+    /// Creates a queue with its dead-letter queue. Clients can use it at once.
+    ///
+    /// # Errors
+    ///
+    /// If an option is outside its range, there is an entity of that name, or what it forwards to
+    /// does not exist.
+    pub fn create_queue(&self, queue: QueueOptions) -> Result<(), EntityError> {
+        self.broker.create(Topology { queues: vec![queue], ..Topology::default() })
+    }
+
+    /// Creates a topic with its subscriptions: all or nothing.
+    ///
+    /// # Errors
+    ///
+    /// As for [`create_queue`](Self::create_queue).
+    pub fn create_topic(&self, topic: TopicOptions) -> Result<(), EntityError> {
+        self.broker.create(Topology { topics: vec![topic], ..Topology::default() })
+    }
+
+    /// Creates a subscription of a topic. It gets what is sent to the topic from now on.
+    ///
+    /// # Errors
+    ///
+    /// As for [`create_queue`](Self::create_queue), or if there is no such topic.
+    pub fn create_subscription(
+        &self,
+        topic: &str,
+        subscription: SubscriptionOptions,
+    ) -> Result<(), EntityError> {
+        self.broker.create_subscription(topic, subscription)
+    }
+
+    /// Deletes a queue, a topic with its subscriptions, or `topic/Subscriptions/subscription`.
+    ///
+    /// Its messages and their locks are gone. Links of clients to it are detached with
+    /// `amqp:not-found`, as by the cloud. What other entities forward to it from now on goes to their
+    /// own dead-letter queues, with the reason `MessagingEntityNotFound`, until there is an entity of
+    /// that name again.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such entity.
+    pub fn delete(&self, entity: &str) -> Result<(), UnknownEntity> {
+        self.broker.delete(entity)
+    }
+
+    /// The queues, topics and subscriptions that there are, in the order of their paths.
+    #[must_use]
+    pub fn entities(&self) -> Vec<EntitySnapshot> {
+        self.broker.entities().iter().map(|entity| EntitySnapshot::of(entity)).collect()
+    }
+
     /// How many messages an entity holds at this moment: a queue, a topic, or
     /// `topic/Subscriptions/subscription`. A topic holds only messages that are scheduled.
     ///
@@ -204,7 +282,7 @@ impl Emulator {
     ///
     /// If there is no such entity.
     pub fn counts(&self, queue: &str) -> Result<Counts, UnknownEntity> {
-        Ok(self.queue(queue)?.counts())
+        Ok(self.broker.entity(queue)?.counts())
     }
 
     /// The messages of a queue, locked ones too, in order of sequence number.
@@ -213,7 +291,7 @@ impl Emulator {
     ///
     /// If there is no such entity.
     pub fn peek(&self, queue: &str) -> Result<Vec<MessageSnapshot>, UnknownEntity> {
-        Ok(snapshots(self.queue(queue)?, Part::Main))
+        Ok(snapshots(&*self.broker.entity(queue)?, Part::Main))
     }
 
     /// The messages of a queue's dead-letter queue, locked ones too, in order of sequence number.
@@ -222,7 +300,7 @@ impl Emulator {
     ///
     /// If there is no such entity.
     pub fn dead_letters(&self, queue: &str) -> Result<Vec<MessageSnapshot>, UnknownEntity> {
-        Ok(snapshots(self.queue(queue)?, Part::DeadLetter))
+        Ok(snapshots(&*self.broker.entity(queue)?, Part::DeadLetter))
     }
 
     /// The rules that make things go wrong.
@@ -239,14 +317,14 @@ impl Emulator {
 
     /// Removes all messages of an entity and of its dead-letter queue, and the states of its sessions.
     ///
-    /// Deliveries that receivers hold lose their locks. Connections stay, receivers keep their sessions, and so do the message ids
-    /// remembered for duplicate detection.
+    /// Deliveries that receivers hold lose their locks. Connections stay, receivers keep their
+    /// sessions, and the message ids remembered for duplicate detection stay too.
     ///
     /// # Errors
     ///
     /// If there is no such entity.
     pub fn purge(&self, queue: &str) -> Result<(), UnknownEntity> {
-        self.queue(queue)?.purge();
+        self.broker.entity(queue)?.purge();
         Ok(())
     }
 
@@ -254,7 +332,8 @@ impl Emulator {
     /// subscriptions, and forgets the message ids of duplicate detection, the fault rules, the events
     /// and their totals.
     ///
-    /// Connections stay, and receivers keep their sessions. Sequence numbers of messages and events go on counting.
+    /// Connections stay, receivers keep their sessions, and entities that were created meanwhile stay
+    /// too. Sequence numbers of messages and events go on counting.
     pub fn reset(&self) {
         self.broker.reset();
     }
@@ -266,10 +345,23 @@ impl Emulator {
         // It fails only if the runtime ended it first, which is what we wait for.
         let _ended = server.join_next().await;
     }
+}
 
-    fn queue(&self, name: &str) -> Result<Arc<Queue>, UnknownEntity> {
-        let node = self.broker.node(name).filter(|node| node.part == Part::Main);
-        node.map(|node| node.queue).ok_or_else(|| UnknownEntity { name: name.to_owned() })
+/// An entity, and how many messages it held at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EntitySnapshot {
+    /// The name of a queue or topic, or `topic/Subscriptions/subscription`.
+    pub path: String,
+    /// What it is to clients.
+    pub kind: Kind,
+    /// Its messages.
+    pub counts: Counts,
+}
+
+impl EntitySnapshot {
+    fn of(entity: &Queue) -> Self {
+        Self { path: entity.path().to_owned(), kind: entity.kind(), counts: entity.counts() }
     }
 }
 
@@ -295,7 +387,7 @@ pub struct MessageSnapshot {
     pub body: Bytes,
 }
 
-fn snapshots(queue: Arc<Queue>, part: Part) -> Vec<MessageSnapshot> {
+fn snapshots(queue: &Queue, part: Part) -> Vec<MessageSnapshot> {
     let text = |text: &Option<Arc<str>>| text.as_deref().map(str::to_owned);
     let messages = queue.peek(part, None, 0, usize::MAX);
     messages

@@ -174,6 +174,7 @@ async fn serve(socket: TcpStream, service: Service) {
 async fn exchange(socket: TcpStream, mut connection: Connection) -> io::Result<()> {
     socket.set_nodelay(true)?;
     let (mut reader, mut writer) = socket.into_split();
+    let mut deletions = connection.shared.service.broker.deletions();
     let mut input = BytesMut::new();
     let mut last_read = Instant::now();
     let mut last_written = last_read;
@@ -208,6 +209,7 @@ async fn exchange(socket: TcpStream, mut connection: Connection) -> io::Result<(
                 last_read = Instant::now();
             }
             () = wakes.changed() => {}
+            Ok(()) = deletions.changed() => connection.detach_deleted(),
             () = std::future::ready(()), if connection.has_work() && output < DELIVERY_OUTPUT_MAX => {}
             () = tokio::time::sleep_until(wake_at) => {
                 let now = Instant::now();

@@ -10,7 +10,9 @@ use uuid::Uuid;
 
 use super::performative::Attach;
 use super::wake::{LinkKey, WakeList};
-use crate::broker::{Broker, Delivery, Node, ReceiveMode, SessionError, SessionGrant, SessionWish};
+use crate::broker::{
+    Broker, Delivery, Node, Queue, ReceiveMode, SessionError, SessionGrant, SessionWish,
+};
 use crate::codec::message::render;
 use crate::management::RequestNode;
 
@@ -170,6 +172,15 @@ pub(super) struct Parcel {
 }
 
 impl Origin {
+    /// The entity that it comes from, if it is one.
+    pub(super) fn entity(&self) -> Option<&Queue> {
+        match self {
+            Self::Messages(consumer) => Some(&consumer.node.queue),
+            Self::Session(awaiting) => Some(&awaiting.consumer.node.queue),
+            Self::Responses(responses) => responses.node.entity(),
+        }
+    }
+
     /// Takes up to `max` parcels. With fewer, the broker wakes the link when there is more.
     pub(super) fn take(&mut self, max: usize) -> Result<Vec<Parcel>, SessionError> {
         match self {

@@ -5,6 +5,7 @@
 mod support;
 
 mod cases;
+mod entities;
 mod faults;
 mod locks;
 mod protocol;

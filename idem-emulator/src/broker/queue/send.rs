@@ -17,6 +17,8 @@ pub(crate) enum SendError {
     Full { name: Arc<str>, size_max: u64 },
     #[error("The queue `{name}` requires sessions: set the session id of each message.")]
     SessionIdMissing { name: Arc<str> },
+    #[error("The messaging entity '{name}' could not be found.")]
+    Deleted { name: Arc<str> },
     #[error("The partition key of a message with a session id must be the session id.")]
     PartitionKeyDiffers,
 }
@@ -26,6 +28,7 @@ impl SendError {
     pub(crate) fn condition(&self) -> &'static str {
         match self {
             Self::Full { .. } => "amqp:resource-limit-exceeded",
+            Self::Deleted { .. } => "amqp:not-found",
             Self::SessionIdMissing { .. } => "amqp:not-allowed",
             Self::PartitionKeyDiffers => "com.microsoft:argument-error",
         }
@@ -46,6 +49,9 @@ impl Queue {
         }
         self.check_targets(&submissions)?;
         self.step(|state, now| {
+            if state.deleted {
+                return Err(SendError::Deleted { name: Arc::clone(&self.name) });
+            }
             if let Some(duplicates) = &mut state.duplicates {
                 duplicates.prune(now);
             }

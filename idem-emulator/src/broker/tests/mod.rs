@@ -12,6 +12,7 @@ use crate::events::{EventKind, EventTotals};
 use crate::faults::{Fault, FaultKind};
 use crate::options::{QueueOptions, SubscriptionOptions, TopicOptions};
 
+mod entities;
 mod queues;
 mod routes;
 mod sessions;
@@ -35,7 +36,7 @@ impl Bench {
         let clock = Clock::manual();
         let events = Events::new(clock.clone(), 1000);
         let broker = Arc::new(Broker::new(topology, clock.clone(), events).unwrap());
-        let listener: std::sync::Weak<dyn OnAdvance> = Arc::<Broker>::downgrade(&broker) as _;
+        let listener: Weak<dyn OnAdvance> = Arc::<Broker>::downgrade(&broker) as _;
         assert!(clock.listen(listener));
         Self { broker, clock }
     }
