@@ -58,7 +58,7 @@ impl Connection {
 
     /// The connection is to be closed once everything is written.
     pub(super) fn is_finished(&self) -> bool {
-        self.stage == Stage::Finished || self.shared.cut
+        self.stage == Stage::Finished || self.shared.ending.is_some()
     }
 
     /// How often the peer wants to hear from us, at least.
@@ -263,7 +263,7 @@ impl Connection {
             if let Some(SessionState::Active(session)) = self.sessions.get_mut(&channel) {
                 session.pump(handle, &mut self.shared);
             }
-            if self.shared.cut {
+            if self.shared.ending.is_some() {
                 return;
             }
         }

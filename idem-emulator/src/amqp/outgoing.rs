@@ -12,6 +12,7 @@ use super::performative::Attach;
 use super::wake::{LinkKey, WakeList};
 use crate::broker::{Broker, Delivery, Node, ReceiveMode, SessionError, SessionGrant, SessionWish};
 use crate::codec::message::render;
+use crate::faults::Ending;
 use crate::management::RequestNode;
 
 /// How many responses may wait for credit on one link.
@@ -166,7 +167,7 @@ pub(super) struct Parcel {
     /// The lock token, if the delivery is to be settled by the peer.
     pub(super) token: Option<Uuid>,
     pub(super) payload: Bytes,
-    pub(super) cut_connection: bool,
+    pub(super) ending: Option<Ending>,
 }
 
 impl Origin {
@@ -194,11 +195,11 @@ impl Parcel {
             tag: delivery.token.to_bytes_le(),
             token: lock.map(|(token, _)| token),
             payload: payload.freeze(),
-            cut_connection: delivery.cut_connection,
+            ending: delivery.ending,
         }
     }
 
     fn of_response(payload: Bytes) -> Self {
-        Self { tag: Uuid::new_v4().to_bytes_le(), token: None, payload, cut_connection: false }
+        Self { tag: Uuid::new_v4().to_bytes_le(), token: None, payload, ending: None }
     }
 }

@@ -21,7 +21,7 @@ use super::performative::{
 use super::settlement::{self, Answers};
 use super::wake::LinkKey;
 use crate::broker::{
-    Kind, Node, Part, ReceiveMode, SessionGrant, SessionWish, Settled, Settlement,
+    Acknowledgement, Kind, Node, Part, ReceiveMode, SessionGrant, SessionWish, Settlement,
 };
 use crate::management::{Answer, RequestNode};
 
@@ -370,10 +370,11 @@ impl Session {
             let text = "too many responses wait for credit on the response link";
             return Err(AmqpError::new("amqp:resource-limit-exceeded", text));
         }
-        match node.answer(&request) {
-            Answer::Response(response) => responses.push(response),
-            Answer::Lost => {}
-            Answer::CutConnection => shared.cut = true,
+        let Answer { response, acknowledgement } = node.answer(&request);
+        match acknowledgement {
+            Acknowledgement::Now => responses.push(response),
+            Acknowledgement::Never => {}
+            Acknowledgement::ConnectionEnds(how) => shared.ending = Some(how),
         }
         schedule(link, self.channel, handle, shared);
         Ok(())
@@ -465,10 +466,10 @@ impl Session {
         };
         let node = link.node()?;
         match node.queue.settle(node.part, unsettled.token, settlement) {
-            Ok(Settled::Applied) => Some(success.clone()),
-            Ok(Settled::Lost) => None,
-            Ok(Settled::CutConnection) => {
-                shared.cut = true;
+            Ok(Acknowledgement::Now) => Some(success.clone()),
+            Ok(Acknowledgement::Never) => None,
+            Ok(Acknowledgement::ConnectionEnds(how)) => {
+                shared.ending = Some(how);
                 None
             }
             Err(error) => Some(settlement::refusal(error)),
@@ -581,7 +582,7 @@ impl Session {
             payload: parcel.payload,
         });
         self.write_outbox(shared);
-        shared.cut |= parcel.cut_connection;
+        shared.ending = shared.ending.or(parcel.ending);
     }
 
     /// Writes frames as far as the peer's window allows.

@@ -27,7 +27,7 @@ pub(crate) use message::{DeadLetter, Message, Property, Submission};
 pub use queue::Counts;
 pub(crate) use queue::{
     DeferredError, Delivery, Kind, MessageNotFound, Part, Queue, ReceiveMode, SendError,
-    SessionError, SessionGrant, SessionWish, SettleError, Settled, Settlement,
+    SessionError, SessionGrant, SessionWish, SettleError, Settlement,
 };
 pub(crate) use topology::Topology;
 pub(crate) use waiters::ConsumerId;
@@ -35,7 +35,7 @@ pub(crate) use waiters::ConsumerId;
 use crate::clock::{Clock, OnAdvance, Timestamp};
 use crate::error::StartError;
 use crate::events::Events;
-use crate::faults::Faults;
+use crate::faults::{Ending, Faults};
 
 /// The dead-letter reason of a message whose deliveries failed too often.
 const MAX_DELIVERY_COUNT_EXCEEDED: &str = "MaxDeliveryCountExceeded";
@@ -51,6 +51,17 @@ const SESSION_ID_IS_NULL: &str = "Session ID is null";
 
 /// How often a message may be forwarded.
 const FORWARDS_MAX: u8 = 4;
+
+/// How a client is to be told what became of what it sent or decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Acknowledgement {
+    /// At once.
+    Now,
+    /// A fault lost it.
+    Never,
+    /// A fault lost it, and ends the connection.
+    ConnectionEnds(Ending),
+}
 
 /// What all queues of a broker share.
 #[derive(Debug)]

@@ -1,26 +1,18 @@
 //! `entity/$management`: operations beside the message links.
 
 use super::{Reply, locks, messages, operation, rules, sessions};
-use crate::broker::{DeferredError, MessageNotFound, Node, SendError, SessionError, SettleError};
+use crate::broker::{
+    Acknowledgement, DeferredError, MessageNotFound, Node, SendError, SessionError, SettleError,
+};
 use crate::codec::message::Sections;
 use crate::codec::{DecodeError, Raw};
 use crate::rules::RuleError;
 
-/// What became of a request.
-#[derive(Debug)]
-pub(super) enum Verdict {
-    Reply(Reply),
-    /// A fault lost it: it must not be answered.
-    Lost,
-    /// A fault lost it and wants the connection cut.
-    CutConnection,
+pub(super) fn reply(node: &Node, request: &Sections<'_>) -> (Reply, Acknowledgement) {
+    perform(node, request).unwrap_or_else(|problem| (problem.reply(), Acknowledgement::Now))
 }
 
-pub(super) fn reply(node: &Node, request: &Sections<'_>) -> Verdict {
-    perform(node, request).unwrap_or_else(|problem| Verdict::Reply(problem.reply()))
-}
-
-fn perform(node: &Node, request: &Sections<'_>) -> Result<Verdict, Problem> {
+fn perform(node: &Node, request: &Sections<'_>) -> Result<(Reply, Acknowledgement), Problem> {
     let operation = operation(request);
     let body = request
         .body_value()
@@ -45,7 +37,7 @@ fn perform(node: &Node, request: &Sections<'_>) -> Result<Verdict, Problem> {
             format!("The emulator does not implement `{operation}`."),
         ),
     };
-    Ok(Verdict::Reply(reply))
+    Ok((reply, Acknowledgement::Now))
 }
 
 /// The string under `name`.

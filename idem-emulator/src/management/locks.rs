@@ -5,8 +5,8 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use super::Reply;
-use super::entity::{Problem, Verdict, text, values};
-use crate::broker::{Node, Settled, Settlement};
+use super::entity::{Problem, text, values};
+use crate::broker::{Acknowledgement, Node, Settlement};
 use crate::codec::message::properties;
 use crate::codec::{Raw, encode};
 
@@ -25,21 +25,24 @@ pub(super) fn renew(node: &Node, body: &Raw<'_>) -> Result<Reply, Problem> {
 }
 
 /// Applies the settlement to every lock that is still there; one that is gone fails the request.
-pub(super) fn update_disposition(node: &Node, body: &Raw<'_>) -> Result<Verdict, Problem> {
+pub(super) fn update_disposition(
+    node: &Node,
+    body: &Raw<'_>,
+) -> Result<(Reply, Acknowledgement), Problem> {
     let tokens = lock_tokens(body)?;
     let settlement = settlement(body)?;
     let mut failure = None;
+    let mut acknowledgement = Acknowledgement::Now;
     for token in tokens {
         match node.queue.settle(node.part, token, settlement.clone()) {
-            Ok(Settled::Applied) => {}
-            Ok(Settled::Lost) => return Ok(Verdict::Lost),
-            Ok(Settled::CutConnection) => return Ok(Verdict::CutConnection),
+            Ok(Acknowledgement::Now) => {}
+            Ok(other) => acknowledgement = other,
             Err(error) => failure = Some(error),
         }
     }
     match failure {
         Some(error) => Err(error.into()),
-        None => Ok(Verdict::Reply(Reply::empty(200, "OK"))),
+        None => Ok((Reply::empty(200, "OK"), acknowledgement)),
     }
 }
 

@@ -11,7 +11,7 @@ mod tests;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use crate::broker::Node;
+use crate::broker::{Acknowledgement, Node};
 use crate::codec::message::Sections;
 use crate::codec::{Raw, encode};
 
@@ -26,12 +26,10 @@ pub(crate) enum RequestNode {
 
 /// What a node made of a request.
 #[derive(Debug)]
-pub(crate) enum Answer {
-    Response(Bytes),
-    /// A fault lost the request: it must not be answered.
-    Lost,
-    /// A fault lost the request and wants the connection cut.
-    CutConnection,
+pub(crate) struct Answer {
+    pub(crate) response: Bytes,
+    /// How the response is to be given.
+    pub(crate) acknowledgement: Acknowledgement,
 }
 
 /// The outcome of an operation, before it is put into a message.
@@ -73,14 +71,11 @@ impl RequestNode {
     }
 
     pub(crate) fn answer(&self, request: &Sections<'_>) -> Answer {
-        match self {
-            Self::Cbs => Answer::Response(response(request, &cbs::reply(request))),
-            Self::Entity(node) => match entity::reply(node, request) {
-                entity::Verdict::Reply(reply) => Answer::Response(response(request, &reply)),
-                entity::Verdict::Lost => Answer::Lost,
-                entity::Verdict::CutConnection => Answer::CutConnection,
-            },
-        }
+        let (reply, acknowledgement) = match self {
+            Self::Cbs => (cbs::reply(request), Acknowledgement::Now),
+            Self::Entity(node) => entity::reply(node, request),
+        };
+        Answer { response: response(request, &reply), acknowledgement }
     }
 }
 

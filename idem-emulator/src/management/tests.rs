@@ -56,10 +56,9 @@ impl Desk {
             .build();
         let bytes = serde_amqp::to_vec(&Serializable(&request)).unwrap();
         let node = RequestNode::Entity(self.broker.node(entity).unwrap());
-        match node.answer(&Sections::split(&bytes).unwrap()) {
-            Answer::Response(bytes) => seen(&bytes),
-            other @ (Answer::Lost | Answer::CutConnection) => panic!("{other:?}"),
-        }
+        let answer = node.answer(&Sections::split(&bytes).unwrap());
+        assert_eq!(answer.acknowledgement, Acknowledgement::Now);
+        seen(&answer.response)
     }
 
     fn held(&self) -> Delivery {

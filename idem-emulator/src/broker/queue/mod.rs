@@ -15,7 +15,7 @@ use super::message::Message;
 use super::store::{Removed, Store, Tally};
 use crate::clock::Timestamp;
 use crate::events::EventKind;
-use crate::faults::{Decision, FaultKind, FaultPoint};
+use crate::faults::{Decision, FaultPoint, Occasion};
 use crate::options::Settings;
 use crate::rules::Rules;
 pub(crate) use receive::{DeferredError, Delivery, ReceiveMode};
@@ -23,7 +23,7 @@ pub(super) use route::Target;
 use route::{Outbound, Routes};
 pub(crate) use send::{MessageNotFound, SendError};
 pub(crate) use sessions::{SessionError, SessionGrant, SessionWish};
-pub(crate) use settle::{SettleError, Settled, Settlement};
+pub(crate) use settle::{SettleError, Settlement};
 
 /// The two nodes of a queue that can be received from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -214,14 +214,15 @@ impl Queue {
         removed.message
     }
 
-    fn decide(
+    fn decide<F: FaultPoint>(
         &self,
-        point: FaultPoint,
         part: Part,
         message: &Message,
-        possible: impl Fn(FaultKind) -> bool,
-    ) -> Option<Decision> {
-        self.context.faults.decide(point, self.name(part), message.id.as_deref(), possible)
+        possible: impl Fn(F) -> bool,
+    ) -> Option<(F, Decision)> {
+        let messages = message.id.as_deref();
+        let occasion = Occasion { entity: self.name(part), messages: messages.as_slice() };
+        self.context.faults.decide(occasion, possible)
     }
 
     fn fire(&self, part: Part, message: &Message, decision: &Decision) {

@@ -10,7 +10,7 @@ use crate::broker::message::{Message, MessageState};
 use crate::broker::waiters::ConsumerId;
 use crate::clock::Timestamp;
 use crate::events::EventKind;
-use crate::faults::{FaultKind, FaultPoint};
+use crate::faults::{DeliveryFault, Ending};
 
 /// How a receiver takes messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,8 +29,8 @@ pub(crate) struct Delivery {
     pub(crate) token: Uuid,
     /// The end of the lock, if there is one.
     pub(crate) locked_until: Option<Timestamp>,
-    /// A fault wants the connection cut once this is written.
-    pub(crate) cut_connection: bool,
+    /// How a fault ends the connection once this is written.
+    pub(crate) ending: Option<Ending>,
 }
 
 /// Why deferred messages are not handed out.
@@ -73,9 +73,9 @@ impl Queue {
                     state.store(part).wait(consumer, waker);
                     break;
                 };
-                let cut = delivery.cut_connection;
+                let is_last = delivery.ending.is_some();
                 deliveries.push(delivery);
-                if cut {
+                if is_last {
                     break;
                 }
             }
@@ -96,26 +96,25 @@ impl Queue {
         let locked = state.store(part).lock_next(consumer, token, until)?;
         let message = locked.message;
         self.record_delivery(part, &message);
-        let mut cut_connection = false;
+        let mut ending = None;
         if let Some(decision) = &locked.copy {
             self.fire(part, &message, decision);
-        } else if let Some(decision) = self.decide(FaultPoint::Delivery, part, &message, |_| true) {
-            match decision.kind {
-                FaultKind::Redeliver => {
+        } else if let Some((fault, decision)) = self.decide(part, &message, |_| true) {
+            match fault {
+                DeliveryFault::Redeliver => {
                     state.store(part).owe_copy(message.sequence_number, decision);
                 }
-                FaultKind::ExpireLock => {
+                DeliveryFault::ExpireLock => {
                     self.fire(part, &message, &decision);
                     self.expire_lock(state, part, token);
                 }
-                FaultKind::DropConnectionAtDelivery => {
+                DeliveryFault::EndConnection(how) => {
                     self.fire(part, &message, &decision);
-                    cut_connection = true;
+                    ending = Some(how);
                 }
-                FaultKind::LoseSettlement | FaultKind::DropConnectionAtSettlement => {}
             }
         }
-        Some(Delivery { message, token, locked_until: Some(locked.until), cut_connection })
+        Some(Delivery { message, token, locked_until: Some(locked.until), ending })
     }
 
     fn deliver_deleted(
@@ -128,13 +127,16 @@ impl Queue {
         let message = self.removed(state, removed);
         self.record_delivery(part, &message);
         // Without a lock there is nothing to expire and nothing to hand out twice.
-        let possible = |kind| kind == FaultKind::DropConnectionAtDelivery;
-        let decision = self.decide(FaultPoint::Delivery, part, &message, possible);
-        if let Some(decision) = &decision {
-            self.fire(part, &message, decision);
-        }
+        let possible = |fault| matches!(fault, DeliveryFault::EndConnection(_));
+        let ending = match self.decide(part, &message, possible) {
+            Some((DeliveryFault::EndConnection(how), decision)) => {
+                self.fire(part, &message, &decision);
+                Some(how)
+            }
+            Some((DeliveryFault::Redeliver | DeliveryFault::ExpireLock, _)) | None => None,
+        };
         let token = self.context.tokens.next();
-        Some(Delivery { message, token, locked_until: None, cut_connection: decision.is_some() })
+        Some(Delivery { message, token, locked_until: None, ending })
     }
 
     /// Hands out deferred messages, all or none; on a queue with sessions those of one session, which
@@ -186,12 +188,12 @@ impl Queue {
         };
         self.record_delivery(part, &message);
         // It comes in a response: there is no second receiver, and no link to write it to.
-        let possible = |kind| kind == FaultKind::ExpireLock && locked_until.is_some();
-        if let Some(decision) = self.decide(FaultPoint::Delivery, part, &message, possible) {
+        let possible = |fault| matches!(fault, DeliveryFault::ExpireLock) && locked_until.is_some();
+        if let Some((_, decision)) = self.decide(part, &message, possible) {
             self.fire(part, &message, &decision);
             self.expire_lock(state, part, token);
         }
-        Some(Delivery { message, token, locked_until, cut_connection: false })
+        Some(Delivery { message, token, locked_until, ending: None })
     }
 
     fn record_delivery(&self, part: Part, message: &Message) {

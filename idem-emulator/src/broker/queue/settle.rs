@@ -5,11 +5,11 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use super::{Part, Queue, State};
-use crate::broker::MAX_DELIVERY_COUNT_EXCEEDED;
 use crate::broker::message::{Amendments, DeadLetter, Message, MessageState, Property};
+use crate::broker::{Acknowledgement, MAX_DELIVERY_COUNT_EXCEEDED};
 use crate::clock::Timestamp;
 use crate::events::EventKind;
-use crate::faults::{FaultKind, FaultPoint};
+use crate::faults::SettlementFault;
 
 /// Application properties that receivers may add to one message while settling it, in bytes.
 const AMENDMENTS_MAX: usize = 64 * 1024;
@@ -30,16 +30,6 @@ pub(crate) enum Settlement {
         description: Option<Arc<str>>,
         properties: Vec<Property>,
     },
-}
-
-/// What became of a settlement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Settled {
-    Applied,
-    /// A fault lost it: it must not be answered.
-    Lost,
-    /// A fault lost it and wants the connection cut.
-    CutConnection,
 }
 
 /// Why a settlement or a renewal was refused.
@@ -80,7 +70,7 @@ impl Queue {
         part: Part,
         token: Uuid,
         settlement: Settlement,
-    ) -> Result<Settled, SettleError> {
+    ) -> Result<Acknowledgement, SettleError> {
         self.step(|state, now| {
             let result = self.settle_locked(state, part, token, settlement);
             if let Err(error) = result {
@@ -102,16 +92,13 @@ impl Queue {
         part: Part,
         token: Uuid,
         settlement: Settlement,
-    ) -> Result<Settled, SettleError> {
+    ) -> Result<Acknowledgement, SettleError> {
         let message = state.store(part).locked(token).ok_or(self.lock_lost(part))?;
-        if let Some(decision) = self.decide(FaultPoint::Settlement, part, message, |_| true) {
+        if let Some((fault, decision)) = self.decide(part, message, |_| true) {
             self.fire(part, message, &decision);
-            return Ok(match decision.kind {
-                FaultKind::DropConnectionAtSettlement => Settled::CutConnection,
-                FaultKind::LoseSettlement
-                | FaultKind::Redeliver
-                | FaultKind::ExpireLock
-                | FaultKind::DropConnectionAtDelivery => Settled::Lost,
+            return Ok(match fault {
+                SettlementFault::Lose => Acknowledgement::Never,
+                SettlementFault::EndConnection(how) => Acknowledgement::ConnectionEnds(how),
             });
         }
         match settlement {
@@ -143,7 +130,7 @@ impl Queue {
                 self.dead_letter_locked(state, token, reason, description);
             }
         }
-        Ok(Settled::Applied)
+        Ok(Acknowledgement::Now)
     }
 
     fn lock_lost(&self, part: Part) -> SettleError {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use super::*;
 use crate::events::{EventKind, EventTotals};
-use crate::faults::{Fault, FaultKind};
+use crate::faults::{Ending, Fault, FaultKind};
 use crate::options::{QueueOptions, SubscriptionOptions, TopicOptions};
 
 mod queues;
@@ -69,7 +69,11 @@ impl Bench {
         deliveries.remove(0)
     }
 
-    fn settle(&self, delivery: &Delivery, settlement: Settlement) -> Result<Settled, SettleError> {
+    fn settle(
+        &self,
+        delivery: &Delivery,
+        settlement: Settlement,
+    ) -> Result<Acknowledgement, SettleError> {
         self.queue().settle(Part::Main, delivery.token, settlement)
     }
 
