@@ -11,12 +11,14 @@ mod sessions;
 mod store;
 #[cfg(test)]
 mod tests;
+mod timers;
 mod topology;
 mod waiters;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Waker;
 
 use uuid::{Builder, Uuid};
 
@@ -36,6 +38,7 @@ use crate::clock::{Clock, OnAdvance, Timestamp};
 use crate::error::StartError;
 use crate::events::Events;
 use crate::faults::{Ending, Faults};
+use timers::Timers;
 
 /// The dead-letter reason of a message whose deliveries failed too often.
 const MAX_DELIVERY_COUNT_EXCEEDED: &str = "MaxDeliveryCountExceeded";
@@ -57,8 +60,12 @@ const FORWARDS_MAX: u8 = 4;
 pub(crate) enum Acknowledgement {
     /// At once.
     Now,
+    /// A fault delays it.
+    At(Timestamp),
     /// A fault lost it.
     Never,
+    /// A fault lost it, and ends the link.
+    LinkEnds,
     /// A fault lost it, and ends the connection.
     ConnectionEnds(Ending),
 }
@@ -70,7 +77,16 @@ pub(crate) struct Context {
     pub(crate) events: Events,
     pub(crate) faults: Faults,
     pub(crate) alarm: Alarm,
+    timers: Timers,
     tokens: Tokens,
+}
+
+impl Context {
+    /// Wakes somebody once, at a point in time.
+    pub(crate) fn wake_at(&self, at: Timestamp, waker: Waker) {
+        self.timers.add(at, waker);
+        self.alarm.arm(at);
+    }
 }
 
 /// A node that clients can address.
@@ -106,6 +122,7 @@ impl Broker {
             events,
             faults: Faults::default(),
             alarm: Alarm::default(),
+            timers: Timers::default(),
             tokens: Tokens::new(),
         });
         let queues = topology.build(&context)?;
@@ -133,7 +150,8 @@ impl Broker {
     pub(crate) fn sweep(&self) -> Option<Timestamp> {
         // What becomes due earlier while this looks around arms the alarm again.
         self.context.alarm.disarm();
-        let next = self.queues.values().filter_map(|queue| queue.sweep()).min();
+        let timer = self.context.timers.fire(self.context.clock.now());
+        let next = self.queues.values().filter_map(|queue| queue.sweep()).chain(timer).min();
         if let Some(deadline) = next {
             self.context.alarm.expect(deadline);
         }

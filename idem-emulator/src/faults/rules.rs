@@ -51,6 +51,8 @@ pub(crate) struct Occasion<'a> {
     pub(crate) entity: &'a str,
     /// The ids of the messages that it is about.
     pub(crate) messages: &'a [&'a str],
+    /// What a request asks for.
+    pub(crate) operation: Option<&'a str>,
 }
 
 impl Faults {
@@ -81,13 +83,18 @@ impl Faults {
         self.shared.any.store(false, Ordering::Release);
     }
 
+    /// Whether there are rules at all.
+    pub(crate) fn is_armed(&self) -> bool {
+        self.shared.any.load(Ordering::Acquire)
+    }
+
     /// Asks the rules about an event; the caller confirms or withdraws what they decide.
     pub(crate) fn decide<F: FaultPoint>(
         &self,
         occasion: Occasion<'_>,
         possible: impl Fn(F) -> bool,
     ) -> Option<(F, Decision)> {
-        if !self.shared.any.load(Ordering::Acquire) {
+        if !self.is_armed() {
             return None;
         }
         self.rules().active.iter_mut().find_map(|rule| {
@@ -125,10 +132,10 @@ impl Rules {
 
 impl Rule {
     fn matches(&self, occasion: Occasion<'_>) -> bool {
-        let is_named = |wanted: &str| occasion.messages.contains(&wanted);
-        let entity = self.fault.entity.as_deref();
-        entity.is_none_or(|wanted| wanted.eq_ignore_ascii_case(occasion.entity))
-            && self.fault.message.as_deref().is_none_or(is_named)
+        let Fault { entity, message, operation, .. } = &self.fault;
+        entity.as_deref().is_none_or(|wanted| wanted.eq_ignore_ascii_case(occasion.entity))
+            && message.as_deref().is_none_or(|wanted| occasion.messages.contains(&wanted))
+            && operation.as_deref().is_none_or(|wanted| occasion.operation == Some(wanted))
     }
 
     fn decision(&mut self) -> Decision {
@@ -207,7 +214,7 @@ mod tests {
     use crate::faults::{DeliveryFault, SettlementFault};
 
     fn fires<F: FaultPoint>(faults: &Faults, entity: &str, messages: &[&str]) -> bool {
-        let decided = faults.decide(Occasion { entity, messages }, |_: F| true);
+        let decided = faults.decide(Occasion { entity, messages, operation: None }, |_: F| true);
         decided.inspect(|(_, decision)| faults.confirm(decision)).is_some()
     }
 
@@ -241,7 +248,7 @@ mod tests {
     fn a_withdrawn_decision_stays_available() {
         let faults = Faults::default();
         let handle = faults.add(Fault::redeliver().times(1));
-        let occasion = Occasion { entity: "orders", messages: &[] };
+        let occasion = Occasion { entity: "orders", messages: &[], operation: None };
         let decide = || faults.decide(occasion, |_: DeliveryFault| true);
         let (_, decision) = decide().expect("the rule decides");
         assert!(decide().is_none(), "a pending decision counts against the bound");

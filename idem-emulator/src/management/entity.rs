@@ -6,10 +6,32 @@ use crate::broker::{
 };
 use crate::codec::message::Sections;
 use crate::codec::{DecodeError, Raw};
+use crate::faults::RequestFault;
 use crate::rules::RuleError;
 
 pub(super) fn reply(node: &Node, request: &Sections<'_>) -> (Reply, Acknowledgement) {
-    perform(node, request).unwrap_or_else(|problem| (problem.reply(), Acknowledgement::Now))
+    match node.queue.request_fault(node.part, operation(request)) {
+        None => {
+            perform(node, request).unwrap_or_else(|problem| (problem.reply(), Acknowledgement::Now))
+        }
+        Some(fault) => {
+            let acknowledgement = match fault {
+                RequestFault::Lose => Acknowledgement::Never,
+                RequestFault::Refuse | RequestFault::TimeOut => Acknowledgement::Now,
+            };
+            (faulty(fault), acknowledgement)
+        }
+    }
+}
+
+fn faulty(fault: RequestFault) -> Reply {
+    let text = "A fault rule of the emulator says so. Try again later.";
+    match fault {
+        RequestFault::Refuse => Reply::error(503, "com.microsoft:server-busy", text),
+        RequestFault::TimeOut | RequestFault::Lose => {
+            Reply::error(408, "com.microsoft:timeout", text)
+        }
+    }
 }
 
 fn perform(node: &Node, request: &Sections<'_>) -> Result<(Reply, Acknowledgement), Problem> {
@@ -17,7 +39,7 @@ fn perform(node: &Node, request: &Sections<'_>) -> Result<(Reply, Acknowledgemen
     let body = request
         .body_value()
         .ok_or(Problem::Argument("The body of the request must be an AMQP value."))?;
-    let reply = match operation.strip_prefix("com.microsoft:").unwrap_or(operation) {
+    let reply = match operation {
         "renew-lock" => locks::renew(node, &body)?,
         "update-disposition" => return locks::update_disposition(node, &body),
         "peek-message" => messages::peek(node, &body)?,
@@ -107,6 +129,7 @@ fn send_status(error: &SendError) -> i32 {
     match error {
         SendError::Full { .. } => 403,
         SendError::SessionIdMissing { .. } | SendError::PartitionKeyDiffers => 400,
+        SendError::Busy => 503,
     }
 }
 

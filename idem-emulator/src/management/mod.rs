@@ -112,7 +112,9 @@ fn response(request: &Sections<'_>, reply: &Reply) -> Bytes {
     out.freeze()
 }
 
-/// The operation that a request asks for.
+/// The operation that a request asks for, without its prefix.
 fn operation<'a>(request: &Sections<'a>) -> &'a str {
-    request.application_property("operation").and_then(|value| value.as_text()).unwrap_or_default()
+    let operation = request.application_property("operation").and_then(|value| value.as_text());
+    let operation = operation.unwrap_or_default();
+    operation.strip_prefix("com.microsoft:").unwrap_or(operation)
 }

@@ -7,10 +7,11 @@ use uuid::Uuid;
 
 use super::{MessageNotFound, Part, Queue, SessionError, State};
 use crate::broker::message::{Message, MessageState};
+use crate::broker::store::Candidate;
 use crate::broker::waiters::ConsumerId;
 use crate::clock::Timestamp;
 use crate::events::EventKind;
-use crate::faults::{DeliveryFault, Ending};
+use crate::faults::{Decision, DeliveryFault, Ending};
 
 /// How a receiver takes messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +68,9 @@ impl Queue {
             while deliveries.len() < wanted {
                 let next = match mode {
                     ReceiveMode::PeekLock => self.deliver_locked(state, part, consumer, now),
-                    ReceiveMode::ReceiveAndDelete => self.deliver_deleted(state, part, consumer),
+                    ReceiveMode::ReceiveAndDelete => {
+                        self.deliver_deleted(state, part, consumer, now)
+                    }
                 };
                 let Some(delivery) = next else {
                     state.store(part).wait(consumer, waker);
@@ -84,6 +87,44 @@ impl Queue {
         })
     }
 
+    /// The next message for a receiver, and what goes wrong at its delivery. Faults may put others
+    /// before it.
+    fn choose(
+        &self,
+        state: &mut State,
+        part: Part,
+        consumer: ConsumerId,
+        now: Timestamp,
+        possible: impl Fn(DeliveryFault) -> bool,
+    ) -> Option<(i64, Option<(DeliveryFault, Decision)>)> {
+        loop {
+            let Candidate { message, is_copy, was_delayed, following } =
+                state.store(part).next_ready(consumer)?;
+            let number = message.sequence_number;
+            let possible = |fault| match fault {
+                DeliveryFault::PassOver => following.is_some(),
+                DeliveryFault::Delay(_) => !was_delayed,
+                DeliveryFault::Redeliver
+                | DeliveryFault::ExpireLock
+                | DeliveryFault::LoseSessionLock
+                | DeliveryFault::EndConnection(_) => possible(fault),
+            };
+            // A second copy is the work of a fault itself.
+            let decided = if is_copy { None } else { self.decide(part, message, possible) };
+            match (decided, following) {
+                (Some((DeliveryFault::Delay(by), decision)), _) => {
+                    self.fire(part, message, &decision);
+                    state.store(part).delay(number, now.plus(by));
+                }
+                (Some((DeliveryFault::PassOver, decision)), Some(following)) => {
+                    self.fire(part, message, &decision);
+                    return Some((following, None));
+                }
+                (decided, _) => return Some((number, decided)),
+            }
+        }
+    }
+
     fn deliver_locked(
         &self,
         state: &mut State,
@@ -91,30 +132,49 @@ impl Queue {
         consumer: ConsumerId,
         now: Timestamp,
     ) -> Option<Delivery> {
+        let has_session = self.requires_sessions(part);
+        let possible = |fault| has_session || !matches!(fault, DeliveryFault::LoseSessionLock);
+        let (number, fault) = self.choose(state, part, consumer, now, possible)?;
         let token = self.context.tokens.next();
         let until = now.plus(self.settings.lock_duration);
-        let locked = state.store(part).lock_next(consumer, token, until)?;
+        let locked = state.store(part).lock(number, token, until)?;
         let message = locked.message;
         self.record_delivery(part, &message);
-        let mut ending = None;
         if let Some(decision) = &locked.copy {
             self.fire(part, &message, decision);
-        } else if let Some((fault, decision)) = self.decide(part, &message, |_| true) {
-            match fault {
-                DeliveryFault::Redeliver => {
-                    state.store(part).owe_copy(message.sequence_number, decision);
-                }
-                DeliveryFault::ExpireLock => {
-                    self.fire(part, &message, &decision);
-                    self.expire_lock(state, part, token);
-                }
-                DeliveryFault::EndConnection(how) => {
-                    self.fire(part, &message, &decision);
-                    ending = Some(how);
-                }
+        }
+        let mut ending = None;
+        match fault {
+            None => {}
+            // It has happened once the second copy is handed out.
+            Some((DeliveryFault::Redeliver, decision)) => {
+                state.store(part).owe_copy(number, decision);
+            }
+            Some((fault, decision)) => {
+                self.fire(part, &message, &decision);
+                ending = self.spoil(state, part, consumer, token, fault);
             }
         }
         Some(Delivery { message, token, locked_until: Some(locked.until), ending })
+    }
+
+    /// What goes wrong right after a message was locked; returns how the connection is to end, if it
+    /// is.
+    fn spoil(
+        &self,
+        state: &mut State,
+        part: Part,
+        consumer: ConsumerId,
+        token: Uuid,
+        fault: DeliveryFault,
+    ) -> Option<Ending> {
+        match fault {
+            DeliveryFault::EndConnection(how) => return Some(how),
+            DeliveryFault::ExpireLock => self.expire_lock(state, part, token),
+            DeliveryFault::LoseSessionLock => self.expire_session(state, consumer),
+            DeliveryFault::Redeliver | DeliveryFault::Delay(_) | DeliveryFault::PassOver => {}
+        }
+        None
     }
 
     fn deliver_deleted(
@@ -122,20 +182,19 @@ impl Queue {
         state: &mut State,
         part: Part,
         consumer: ConsumerId,
+        now: Timestamp,
     ) -> Option<Delivery> {
-        let removed = state.store(part).take_next(consumer)?;
-        let message = self.removed(state, removed);
-        self.record_delivery(part, &message);
         // Without a lock there is nothing to expire and nothing to hand out twice.
         let possible = |fault| matches!(fault, DeliveryFault::EndConnection(_));
-        let ending = match self.decide(part, &message, possible) {
-            Some((DeliveryFault::EndConnection(how), decision)) => {
-                self.fire(part, &message, &decision);
-                Some(how)
-            }
-            Some((DeliveryFault::Redeliver | DeliveryFault::ExpireLock, _)) | None => None,
-        };
+        let (number, fault) = self.choose(state, part, consumer, now, possible)?;
+        let removed = state.store(part).remove(number)?;
+        let message = self.removed(state, removed);
+        self.record_delivery(part, &message);
         let token = self.context.tokens.next();
+        let ending = fault.and_then(|(fault, decision)| {
+            self.fire(part, &message, &decision);
+            self.spoil(state, part, consumer, token, fault)
+        });
         Some(Delivery { message, token, locked_until: None, ending })
     }
 

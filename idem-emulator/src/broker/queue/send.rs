@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use super::{Part, Queue, State};
+use crate::broker::Acknowledgement;
 use crate::broker::duplicates::DuplicateWindow;
 use crate::broker::message::{Message, MessageState, OVERHEAD_BYTES, Submission, bytes};
 use crate::clock::Timestamp;
 use crate::events::EventKind;
+use crate::faults::{Decision, Ending, Occasion, SendFault};
 
 /// Why a queue does not take what was sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -19,6 +21,8 @@ pub(crate) enum SendError {
     SessionIdMissing { name: Arc<str> },
     #[error("The partition key of a message with a session id must be the session id.")]
     PartitionKeyDiffers,
+    #[error("The server is busy; a fault rule says so. Try again later.")]
+    Busy,
 }
 
 impl SendError {
@@ -28,6 +32,7 @@ impl SendError {
             Self::Full { .. } => "amqp:resource-limit-exceeded",
             Self::SessionIdMissing { .. } => "amqp:not-allowed",
             Self::PartitionKeyDiffers => "com.microsoft:argument-error",
+            Self::Busy => "com.microsoft:server-busy",
         }
     }
 }
@@ -53,6 +58,40 @@ impl Queue {
             let accept = |submission| self.accept(state, submission, now);
             Ok(submissions.into_iter().map(accept).collect())
         })
+    }
+
+    /// Stores what a client sends over a link, all or nothing, unless a fault comes in between.
+    pub(crate) fn take(&self, submissions: Vec<Submission>) -> Result<Acknowledgement, SendError> {
+        let Some((fault, decision)) = self.decide_send(&submissions) else {
+            self.send(submissions)?;
+            return Ok(Acknowledgement::Now);
+        };
+        let id = submissions.first().and_then(|submission| submission.id.clone());
+        if fault == SendFault::LoseAnswer
+            && let Err(error) = self.send(submissions)
+        {
+            self.context.faults.withdraw(&decision);
+            return Err(error);
+        }
+        self.context.faults.confirm(&decision);
+        let kind = EventKind::FaultFired { fault: decision.kind };
+        self.context.events.record_message(&self.name, id.as_ref(), None, kind);
+        match fault {
+            SendFault::Lose | SendFault::LoseAnswer => {
+                Ok(Acknowledgement::ConnectionEnds(Ending::Cut))
+            }
+            SendFault::Refuse => Err(SendError::Busy),
+            SendFault::Detach => Ok(Acknowledgement::LinkEnds),
+        }
+    }
+
+    fn decide_send(&self, submissions: &[Submission]) -> Option<(SendFault, Decision)> {
+        if !self.context.faults.is_armed() {
+            return None;
+        }
+        let messages: Vec<_> = submissions.iter().filter_map(|it| it.id.as_deref()).collect();
+        let occasion = Occasion { entity: &self.name, messages: &messages, operation: None };
+        self.context.faults.decide(occasion, |_| true)
     }
 
     /// Takes scheduled messages back before they are enqueued, all or none. Their ids stay known.

@@ -9,7 +9,7 @@ use crate::broker::message::{Amendments, DeadLetter, Message, MessageState, Prop
 use crate::broker::{Acknowledgement, MAX_DELIVERY_COUNT_EXCEEDED};
 use crate::clock::Timestamp;
 use crate::events::EventKind;
-use crate::faults::SettlementFault;
+use crate::faults::{Ending, SettlementFault};
 
 /// Application properties that receivers may add to one message while settling it, in bytes.
 const AMENDMENTS_MAX: usize = 64 * 1024;
@@ -94,13 +94,66 @@ impl Queue {
         settlement: Settlement,
     ) -> Result<Acknowledgement, SettleError> {
         let message = state.store(part).locked(token).ok_or(self.lock_lost(part))?;
-        if let Some((fault, decision)) = self.decide(part, message, |_| true) {
-            self.fire(part, message, &decision);
-            return Ok(match fault {
-                SettlementFault::Lose => Acknowledgement::Never,
-                SettlementFault::EndConnection(how) => Acknowledgement::ConnectionEnds(how),
-            });
+        let completes = settlement == Settlement::Complete;
+        let possible = |fault| completes || !matches!(fault, SettlementFault::Forget);
+        match self.decide(part, message, possible) {
+            None => {
+                self.apply(state, part, token, settlement)?;
+                Ok(Acknowledgement::Now)
+            }
+            Some((fault, decision)) => {
+                let message = message.clone();
+                let settled = self.settle_faultily(state, part, token, settlement, fault);
+                match settled {
+                    Ok(_) => self.fire(part, &message, &decision),
+                    Err(_) => self.context.faults.withdraw(&decision),
+                }
+                settled
+            }
         }
+    }
+
+    fn settle_faultily(
+        &self,
+        state: &mut State,
+        part: Part,
+        token: Uuid,
+        settlement: Settlement,
+        fault: SettlementFault,
+    ) -> Result<Acknowledgement, SettleError> {
+        match fault {
+            SettlementFault::Lose(None) => Ok(Acknowledgement::Never),
+            SettlementFault::Lose(Some(how)) => Ok(Acknowledgement::ConnectionEnds(how)),
+            SettlementFault::LoseAnswer { cut } => {
+                self.apply(state, part, token, settlement)?;
+                Ok(if cut {
+                    Acknowledgement::ConnectionEnds(Ending::Cut)
+                } else {
+                    Acknowledgement::Never
+                })
+            }
+            SettlementFault::DelayAnswer(by) => {
+                self.apply(state, part, token, settlement)?;
+                Ok(Acknowledgement::At(self.context.clock.now().plus(by)))
+            }
+            SettlementFault::Forget => {
+                if let Some(message) = state.store(part).locked(token) {
+                    self.record(part, message, EventKind::Completed);
+                }
+                self.unlock(state, part, token);
+                Ok(Acknowledgement::Now)
+            }
+        }
+    }
+
+    fn apply(
+        &self,
+        state: &mut State,
+        part: Part,
+        token: Uuid,
+        settlement: Settlement,
+    ) -> Result<(), SettleError> {
+        let message = state.store(part).locked(token).ok_or(self.lock_lost(part))?;
         match settlement {
             Settlement::Complete => {
                 let removed =
@@ -130,7 +183,7 @@ impl Queue {
                 self.dead_letter_locked(state, token, reason, description);
             }
         }
-        Ok(Acknowledgement::Now)
+        Ok(())
     }
 
     fn lock_lost(&self, part: Part) -> SettleError {
