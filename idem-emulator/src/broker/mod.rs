@@ -5,6 +5,7 @@
 
 mod alarm;
 mod duplicates;
+mod limits;
 mod message;
 mod queue;
 mod sessions;
@@ -23,6 +24,7 @@ use std::task::Waker;
 use uuid::{Builder, Uuid};
 
 pub(crate) use alarm::Alarm;
+pub(crate) use limits::LimitError;
 #[cfg(test)]
 pub(crate) use message::{Amendments, MessageState};
 pub(crate) use message::{DeadLetter, Message, Property, Submission};
@@ -51,6 +53,9 @@ const TOO_MANY_FORWARDS: &str = "MaxTransferHopCountExceeded";
 
 /// The dead-letter reason of a message that came to an entity with sessions and has none.
 const SESSION_ID_IS_NULL: &str = "Session ID is null";
+
+/// The dead-letter reason of a message that a rule made too large.
+const HEADER_SIZE_EXCEEDED: &str = "HeaderSizeExceeded";
 
 /// How often a message may be forwarded.
 const FORWARDS_MAX: u8 = 4;

@@ -128,7 +128,9 @@ impl Problem {
 fn send_status(error: &SendError) -> i32 {
     match error {
         SendError::Full { .. } => 403,
-        SendError::SessionIdMissing { .. } | SendError::PartitionKeyDiffers => 400,
+        SendError::SessionIdMissing { .. }
+        | SendError::Limit(_)
+        | SendError::PartitionKeyDiffers => 400,
         SendError::Busy => 503,
     }
 }
@@ -154,5 +156,6 @@ fn session_status(error: &SessionError) -> i32 {
     match error {
         SessionError::CannotBeLocked | SessionError::LockLost => 410,
         SessionError::NoRoom(error) => send_status(error),
+        SessionError::Limit(_) => 400,
     }
 }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::{Part, Queue, State};
-use crate::broker::Acknowledgement;
 use crate::broker::duplicates::DuplicateWindow;
 use crate::broker::message::{Message, MessageState, OVERHEAD_BYTES, Submission, bytes};
+use crate::broker::{Acknowledgement, LimitError};
 use crate::clock::Timestamp;
 use crate::events::EventKind;
 use crate::faults::{Decision, Ending, Occasion, SendFault};
@@ -19,6 +19,8 @@ pub(crate) enum SendError {
     Full { name: Arc<str>, size_max: u64 },
     #[error("The queue `{name}` requires sessions: set the session id of each message.")]
     SessionIdMissing { name: Arc<str> },
+    #[error(transparent)]
+    Limit(#[from] LimitError),
     #[error("The partition key of a message with a session id must be the session id.")]
     PartitionKeyDiffers,
     #[error("The server is busy; a fault rule says so. Try again later.")]
@@ -31,6 +33,7 @@ impl SendError {
         match self {
             Self::Full { .. } => "amqp:resource-limit-exceeded",
             Self::SessionIdMissing { .. } => "amqp:not-allowed",
+            Self::Limit(error) => error.condition(),
             Self::PartitionKeyDiffers => "com.microsoft:argument-error",
             Self::Busy => "com.microsoft:server-busy",
         }
@@ -46,9 +49,7 @@ impl Queue {
     /// Stores all of the messages, or none; returns their sequence numbers. Those whose id is known
     /// are dropped instead, which the sender cannot tell.
     pub(crate) fn send(&self, submissions: Vec<Submission>) -> Result<Vec<i64>, SendError> {
-        if self.settings.requires_session {
-            submissions.iter().try_for_each(|submission| self.check_session(submission))?;
-        }
+        submissions.iter().try_for_each(|submission| self.check(submission))?;
         self.check_targets(&submissions)?;
         self.step(|state, now| {
             if let Some(duplicates) = &mut state.duplicates {
@@ -121,13 +122,16 @@ impl Queue {
         );
     }
 
-    fn check_session(&self, submission: &Submission) -> Result<(), SendError> {
-        let Some(session_id) = &submission.session_id else {
-            return Err(SendError::SessionIdMissing { name: Arc::clone(&self.name) });
-        };
-        match &submission.partition_key {
-            Some(key) if key != session_id => Err(SendError::PartitionKeyDiffers),
-            Some(_) | None => Ok(()),
+    fn check(&self, submission: &Submission) -> Result<(), SendError> {
+        submission.check_limits()?;
+        match (&submission.session_id, &submission.partition_key) {
+            (None, _) if self.settings.requires_session => {
+                Err(SendError::SessionIdMissing { name: Arc::clone(&self.name) })
+            }
+            (Some(session_id), Some(key)) if key != session_id => {
+                Err(SendError::PartitionKeyDiffers)
+            }
+            (Some(_) | None, _) => Ok(()),
         }
     }
 

@@ -5,14 +5,13 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use super::{Part, Queue, State};
+use crate::broker::limits::PROPERTIES_MAX;
 use crate::broker::message::{Amendments, DeadLetter, Message, MessageState, Property};
 use crate::broker::{Acknowledgement, MAX_DELIVERY_COUNT_EXCEEDED};
 use crate::clock::Timestamp;
+use crate::codec::message::properties_size;
 use crate::events::EventKind;
 use crate::faults::{Ending, SettlementFault};
-
-/// Application properties that receivers may add to one message while settling it, in bytes.
-const AMENDMENTS_MAX: usize = 64 * 1024;
 
 /// What a receiver decides about a locked message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,7 +46,9 @@ pub(crate) enum SettleError {
         "A message in a dead-letter queue cannot be dead-lettered again; complete or abandon it."
     )]
     AlreadyDeadLettered,
-    #[error("The properties set on the message exceed {AMENDMENTS_MAX} bytes.")]
+    #[error(
+        "The properties set on the message would exceed {PROPERTIES_MAX} bytes with the others."
+    )]
     PropertiesTooLarge,
 }
 
@@ -323,7 +324,7 @@ fn amend(
     let before = message.charge();
     let mut amendments: Amendments = message.amendments.as_deref().cloned().unwrap_or_default();
     amendments.merge(properties);
-    if amendments.size() > AMENDMENTS_MAX {
+    if properties_size(&message.content) + amendments.size() > PROPERTIES_MAX {
         return Err(SettleError::PropertiesTooLarge);
     }
     message.amendments = Some(Arc::new(amendments));

@@ -12,6 +12,7 @@ use crate::events::{EventKind, EventTotals};
 use crate::faults::{Ending, Fault, FaultKind};
 use crate::options::{QueueOptions, SubscriptionOptions, TopicOptions};
 
+mod limits;
 mod queues;
 mod routes;
 mod sessions;
