@@ -174,6 +174,25 @@ impl Store {
         })
     }
 
+    /// The first messages that may be handed out and are wanted, of one session or of all.
+    pub(super) fn ready(
+        &self,
+        session_id: Option<&str>,
+        max: usize,
+        is_wanted: impl Fn(&Message) -> bool,
+    ) -> Vec<i64> {
+        let numbers: Box<dyn Iterator<Item = i64>> = match (&self.sessions, session_id) {
+            (Some(sessions), Some(id)) => Box::new(sessions.ready(id)),
+            (Some(_) | None, _) => Box::new(self.ready.iter().copied()),
+        };
+        let wanted = |number: &i64| {
+            self.messages
+                .get(number)
+                .is_some_and(|entry| entry.tokens.is_empty() && is_wanted(&entry.message))
+        };
+        numbers.filter(wanted).take(max).collect()
+    }
+
     /// Keeps a message back that nobody holds.
     pub(super) fn delay(&mut self, sequence_number: i64, until: Timestamp) {
         self.set_delay(sequence_number, Delay::Until(until));

@@ -1,11 +1,12 @@
 //! `entity/$management`: operations beside the message links.
 
+use super::arguments::Arguments;
 use super::{Reply, locks, messages, operation, rules, sessions};
 use crate::broker::{
     Acknowledgement, DeferredError, MessageNotFound, Node, SendError, SessionError, SettleError,
 };
+use crate::codec::DecodeError;
 use crate::codec::message::Sections;
-use crate::codec::{DecodeError, Raw};
 use crate::faults::RequestFault;
 use crate::rules::RuleError;
 
@@ -36,9 +37,7 @@ fn faulty(fault: RequestFault) -> Reply {
 
 fn perform(node: &Node, request: &Sections<'_>) -> Result<(Reply, Acknowledgement), Problem> {
     let operation = operation(request);
-    let body = request
-        .body_value()
-        .ok_or(Problem::Argument("The body of the request must be an AMQP value."))?;
+    let body = Arguments::of(request)?;
     let reply = match operation {
         "renew-lock" => locks::renew(node, &body)?,
         "update-disposition" => return locks::update_disposition(node, &body),
@@ -53,6 +52,8 @@ fn perform(node: &Node, request: &Sections<'_>) -> Result<(Reply, Acknowledgemen
         "remove-rule" => rules::remove(node, &body)?,
         "enumerate-rules" => rules::list(node, &body)?,
         "get-message-sessions" => sessions::list(node, &body)?,
+        "batch-delete-messages" => messages::delete(node, &body)?,
+        "" => return Err(Problem::Malformed("The request must have the property `operation`.")),
         _ => Reply::error(
             501,
             "amqp:not-implemented",
@@ -62,29 +63,13 @@ fn perform(node: &Node, request: &Sections<'_>) -> Result<(Reply, Acknowledgemen
     Ok((reply, Acknowledgement::Now))
 }
 
-/// The string under `name`.
-pub(super) fn text<'a>(map: &Raw<'a>, name: &str) -> Option<&'a str> {
-    map.get(name)?.as_text()
-}
-
-/// The values under `name`, at least one and at most `max`, or `problem`.
-pub(super) fn values<'a, T>(
-    body: &Raw<'a>,
-    name: &str,
-    max: usize,
-    problem: &'static str,
-    read: impl Fn(&Raw<'a>) -> Option<T>,
-) -> Result<Vec<T>, Problem> {
-    let list = body.get(name).ok_or(Problem::Argument(problem))?;
-    let values: Option<Vec<_>> = list.items().take(max + 1).map(|value| read(&value)).collect();
-    values.filter(|values| (1..=max).contains(&values.len())).ok_or(Problem::Argument(problem))
-}
-
 /// Why a request is refused.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Problem {
+    #[error("`{name}` must be {expected}.")]
+    Argument { name: &'static str, expected: &'static str },
     #[error("{0}")]
-    Argument(&'static str),
+    Malformed(&'static str),
     #[error("{0}")]
     NotAllowed(&'static str),
     #[error("A message in the request is not an encoded message: {0}.")]
@@ -113,7 +98,9 @@ impl From<DeferredError> for Problem {
 impl Problem {
     fn reply(&self) -> Reply {
         let (status, condition) = match self {
-            Self::Argument(_) | Self::Message(_) => (400, "com.microsoft:argument-error"),
+            Self::Argument { .. } | Self::Malformed(_) | Self::Message(_) => {
+                (400, "com.microsoft:argument-error")
+            }
             Self::NotAllowed(_) => (400, "amqp:not-allowed"),
             Self::Send(error) => (send_status(error), error.condition()),
             Self::Settle(error) => (settle_status(*error), error.condition()),

@@ -1,5 +1,6 @@
 //! Request-response nodes: a request message in, a response message out.
 
+mod arguments;
 mod cbs;
 mod entity;
 mod locks;

@@ -255,6 +255,32 @@ impl Queue {
         Some(Delivery { message, token, locked_until, ending: None })
     }
 
+    /// Deletes up to `max` messages that receivers could have, of those enqueued before a time; on a
+    /// queue with sessions those of one session, which must be locked. Returns their number.
+    pub(crate) fn delete_batch(
+        &self,
+        part: Part,
+        session_id: Option<&str>,
+        before: Option<Timestamp>,
+        max: usize,
+    ) -> Result<usize, SessionError> {
+        let session_id = session_id.filter(|_| self.requires_sessions(part));
+        self.step(|state, _| {
+            if self.requires_sessions(part) {
+                self.check_locked(state, session_id)?;
+            }
+            let is_old = |message: &Message| before.is_none_or(|time| message.enqueued_at < time);
+            let numbers = state.store(part).ready(session_id, max, is_old);
+            for number in &numbers {
+                if let Some(removed) = state.store(part).remove(*number) {
+                    let message = self.removed(state, removed);
+                    self.record(part, &message, EventKind::Deleted);
+                }
+            }
+            Ok(numbers.len())
+        })
+    }
+
     fn record_delivery(&self, part: Part, message: &Message) {
         let kind = EventKind::Delivered { delivery_count: message.delivery_count };
         self.record(part, message, kind);
