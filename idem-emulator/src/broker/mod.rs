@@ -26,8 +26,8 @@ use uuid::{Builder, Uuid};
 pub(crate) use alarm::Alarm;
 pub(crate) use limits::LimitError;
 #[cfg(test)]
-pub(crate) use message::{Amendments, MessageState};
-pub(crate) use message::{DeadLetter, Message, Property, Submission};
+pub(crate) use message::Amendments;
+pub(crate) use message::{DeadLetter, Message, MessageState, Property, Submission};
 pub use queue::{Counts, Kind};
 pub(crate) use queue::{
     DeferredError, Delivery, MessageNotFound, Part, Queue, ReceiveMode, SendError, SessionError,
