@@ -1,22 +1,20 @@
 //! Starting, inspecting and stopping an emulator.
 
-use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::amqp;
-use crate::broker::{Broker, Counts, Part, Queue, Topology};
+use crate::broker::{Broker, Counts, Kind, Part, Queue, Topology};
 use crate::clock::{Clock, OnAdvance};
 use crate::codec;
-use crate::error::{StartError, UnknownEntity};
+use crate::error::{EntityError, StartError, UnknownEntity};
 use crate::events::Events;
 use crate::faults::Faults;
-use crate::options::{QueueOptions, TopicOptions};
+use crate::listen;
+use crate::options::{QueueOptions, SubscriptionOptions, TopicOptions};
 
 const MESSAGE_SIZE_MAX: usize = 256 * 1024;
 const EVENT_CAPACITY: usize = 16 * 1024;
@@ -28,6 +26,8 @@ pub struct EmulatorBuilder {
     topology: Topology,
     clock: Clock,
     port: u16,
+    #[cfg(feature = "control")]
+    http_port: Option<u16>,
     message_size_max: usize,
     event_capacity: usize,
 }
@@ -45,6 +45,32 @@ impl EmulatorBuilder {
         self
     }
 
+    /// Adds the queues and topics of a configuration file of Microsoft's emulator, `Config.json`.
+    ///
+    /// What the file leaves out is as there: locks of 1 min, 3 deliveries, 1 hour to live. It may
+    /// say more than there: what the setters of [`QueueOptions`] allow. Messages that are sent
+    /// without an id are given one, as with [`QueueOptions::assign_message_ids`].
+    ///
+    /// ```
+    /// # use idem_emulator::Emulator;
+    /// let file = r#"{"UserConfig": {"Namespaces": [{"Name": "sbemulatorns", "Queues": [
+    ///     {"Name": "orders", "Properties": {"LockDuration": "PT30S", "MaxDeliveryCount": 5}}
+    /// ]}]}}"#;
+    /// let builder = Emulator::builder().config(file)?;
+    /// # Ok::<(), idem_emulator::ConfigError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the text is not such a file, or a value is outside its range; the error has its place.
+    #[cfg(feature = "config")]
+    pub fn config(mut self, json: &str) -> Result<Self, crate::config::ConfigError> {
+        let Topology { queues, topics } = crate::config::topology(json.as_bytes())?;
+        self.topology.queues.extend(queues);
+        self.topology.topics.extend(topics);
+        Ok(self)
+    }
+
     /// The clock that all but network time-outs follow; the system's by default.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
@@ -57,9 +83,17 @@ impl EmulatorBuilder {
         self
     }
 
+    /// Also serves `/health` and the control API over HTTP, on this TCP port of the loopback
+    /// interface; 0 lets the system choose. Whoever can open the port can do what this program can.
+    #[cfg(feature = "control")]
+    pub fn http_port(mut self, port: u16) -> Self {
+        self.http_port = Some(port);
+        self
+    }
+
     /// The largest message that is accepted, in bytes as encoded: 1 KiB to 100 MiB, by default
-    /// 256 KiB as in the standard tier of the cloud. A batch may have the larger of 1 MiB and this. Larger sends
-    /// are refused with `amqp:link:message-size-exceeded`.
+    /// 256 KiB as in the standard tier of the cloud. A batch may have the larger of 1 MiB and this.
+    /// Larger sends are refused with `amqp:link:message-size-exceeded`.
     pub fn message_size_max(mut self, bytes: usize) -> Self {
         self.message_size_max = bytes;
         self
@@ -84,18 +118,37 @@ impl EmulatorBuilder {
         self.check()?;
         let events = Events::new(self.clock.clone(), self.event_capacity);
         let broker = Arc::new(Broker::new(self.topology, self.clock.clone(), events)?);
-        let listener = listen(self.port).await?;
-        let address = listener
-            .local_addr()
-            .map_err(|source| StartError::Listen { port: self.port, source })?;
+        let (listener, port) = listen::open(self.port).await?;
+        #[cfg(feature = "control")]
+        let http = match self.http_port {
+            Some(port) => Some(listen::open(port).await?),
+            None => None,
+        };
         let weak: Weak<Broker> = Arc::downgrade(&broker);
         let needs_timer = !self.clock.listen(weak as Weak<dyn OnAdvance>);
 
         let (stop, stopped) = watch::channel(());
-        let service = amqp::Service::new(Arc::clone(&broker), self.message_size_max);
         let mut server = JoinSet::new();
-        server.spawn(serve(listener, service, needs_timer, stopped));
-        Ok(Emulator { broker, address, stop, server })
+        if needs_timer {
+            server.spawn(keep_time(Arc::clone(&broker), stopped.clone()));
+        }
+        #[cfg(feature = "control")]
+        let http_port = http.map(|(listener, port)| {
+            server.spawn(crate::control::serve(listener, Arc::clone(&broker), stopped.clone()));
+            port
+        });
+        let service = amqp::Service::new(Arc::clone(&broker), self.message_size_max);
+        server.spawn(listen::serve(listener, stopped, move |socket| {
+            amqp::serve(socket, service.clone())
+        }));
+        Ok(Emulator {
+            broker,
+            port,
+            #[cfg(feature = "control")]
+            http_port,
+            stop,
+            server,
+        })
     }
 
     fn check(&self) -> Result<(), StartError> {
@@ -115,33 +168,8 @@ impl EmulatorBuilder {
     }
 }
 
-async fn listen(port: u16) -> Result<TcpListener, StartError> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.map_err(|source| match source.kind() {
-        io::ErrorKind::AddrInUse => StartError::PortInUse { port },
-        _ => StartError::Listen { port, source },
-    })
-}
-
-/// Serves until the emulator is shut down, and then ends what it started.
-async fn serve(
-    listener: TcpListener,
-    service: amqp::Service,
-    needs_timer: bool,
-    mut stopped: watch::Receiver<()>,
-) {
-    let broker = service.broker();
-    let mut connections = JoinSet::new();
-    tokio::select! {
-        () = amqp::accept(&listener, &service, &mut connections) => {}
-        () = keep_time(&broker), if needs_timer => {}
-        _ = stopped.changed() => {}
-    }
-    drop(listener);
-    connections.shutdown().await;
-}
-
-/// Sleeps from what is due to what is due next.
-async fn keep_time(broker: &Broker) {
+/// Sleeps from what is due to what is due next, until the emulator is shut down.
+async fn keep_time(broker: Arc<Broker>, mut stopped: watch::Receiver<()>) {
     loop {
         let next = broker.sweep();
         let now = broker.context.clock.now();
@@ -149,6 +177,7 @@ async fn keep_time(broker: &Broker) {
         tokio::select! {
             () = broker.context.alarm.changed() => {}
             () = async { match sleep { Some(sleep) => sleep.await, None => std::future::pending().await } } => {}
+            _ = stopped.changed() => return,
         }
     }
 }
@@ -162,9 +191,11 @@ async fn keep_time(broker: &Broker) {
 #[must_use = "the emulator stops when it is dropped"]
 pub struct Emulator {
     broker: Arc<Broker>,
-    address: SocketAddr,
+    port: u16,
+    #[cfg(feature = "control")]
+    http_port: Option<u16>,
     stop: watch::Sender<()>,
-    /// Holds one task; dropping it ends the task and all that it started.
+    /// Dropping it ends the tasks and all that they started.
     server: JoinSet<()>,
 }
 
@@ -175,6 +206,8 @@ impl Emulator {
             topology: Topology::default(),
             clock: Clock::system(),
             port: 0,
+            #[cfg(feature = "control")]
+            http_port: None,
             message_size_max: MESSAGE_SIZE_MAX,
             event_capacity: EVENT_CAPACITY,
         }
@@ -187,14 +220,73 @@ impl Emulator {
         format!(
             "Endpoint=sb://localhost:{};SharedAccessKeyName=RootManageSharedAccessKey;\
              SharedAccessKey=SAS_KEY_VALUE;UseDevelopmentEmulator=true;",
-            self.port()
+            self.port
         )
     }
 
     /// The TCP port that it listens on.
     #[must_use]
     pub fn port(&self) -> u16 {
-        self.address.port()
+        self.port
+    }
+
+    /// The TCP port of the control API, if it was [asked for](EmulatorBuilder::http_port).
+    #[cfg(feature = "control")]
+    #[must_use]
+    pub fn http_port(&self) -> Option<u16> {
+        self.http_port
+    }
+
+    /// Creates a queue with its dead-letter queue. Clients can use it at once.
+    ///
+    /// # Errors
+    ///
+    /// If an option is outside its range, there is an entity of that name, or what it forwards to
+    /// does not exist.
+    pub fn create_queue(&self, queue: QueueOptions) -> Result<(), EntityError> {
+        self.broker.create(Topology { queues: vec![queue], ..Topology::default() })
+    }
+
+    /// Creates a topic with its subscriptions: all or nothing.
+    ///
+    /// # Errors
+    ///
+    /// As for [`create_queue`](Self::create_queue).
+    pub fn create_topic(&self, topic: TopicOptions) -> Result<(), EntityError> {
+        self.broker.create(Topology { topics: vec![topic], ..Topology::default() })
+    }
+
+    /// Creates a subscription of a topic. It gets what is sent to the topic from now on.
+    ///
+    /// # Errors
+    ///
+    /// As for [`create_queue`](Self::create_queue), or if there is no such topic.
+    pub fn create_subscription(
+        &self,
+        topic: &str,
+        subscription: SubscriptionOptions,
+    ) -> Result<(), EntityError> {
+        self.broker.create_subscription(topic, subscription)
+    }
+
+    /// Deletes a queue, a topic with its subscriptions, or `topic/Subscriptions/subscription`.
+    ///
+    /// Its messages and their locks are gone. Links of clients to it are detached with
+    /// `amqp:not-found`, as by the cloud. What other entities forward to it from now on goes to their
+    /// own dead-letter queues, with the reason `MessagingEntityNotFound`, until there is an entity of
+    /// that name again.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such entity.
+    pub fn delete(&self, entity: &str) -> Result<(), UnknownEntity> {
+        self.broker.delete(entity)
+    }
+
+    /// The queues, topics and subscriptions that there are, in the order of their paths.
+    #[must_use]
+    pub fn entities(&self) -> Vec<EntitySnapshot> {
+        self.broker.entities().iter().map(|entity| EntitySnapshot::of(entity)).collect()
     }
 
     /// How many messages an entity holds at this moment: a queue, a topic, or
@@ -204,7 +296,7 @@ impl Emulator {
     ///
     /// If there is no such entity.
     pub fn counts(&self, queue: &str) -> Result<Counts, UnknownEntity> {
-        Ok(self.queue(queue)?.counts())
+        Ok(self.broker.entity(queue)?.counts())
     }
 
     /// The messages of a queue, locked ones too, in order of sequence number.
@@ -213,7 +305,7 @@ impl Emulator {
     ///
     /// If there is no such entity.
     pub fn peek(&self, queue: &str) -> Result<Vec<MessageSnapshot>, UnknownEntity> {
-        Ok(snapshots(self.queue(queue)?, Part::Main))
+        Ok(snapshots(&*self.broker.entity(queue)?, Part::Main))
     }
 
     /// The messages of a queue's dead-letter queue, locked ones too, in order of sequence number.
@@ -222,7 +314,7 @@ impl Emulator {
     ///
     /// If there is no such entity.
     pub fn dead_letters(&self, queue: &str) -> Result<Vec<MessageSnapshot>, UnknownEntity> {
-        Ok(snapshots(self.queue(queue)?, Part::DeadLetter))
+        Ok(snapshots(&*self.broker.entity(queue)?, Part::DeadLetter))
     }
 
     /// The rules that make things go wrong.
@@ -239,14 +331,14 @@ impl Emulator {
 
     /// Removes all messages of an entity and of its dead-letter queue, and the states of its sessions.
     ///
-    /// Deliveries that receivers hold lose their locks. Connections stay, receivers keep their sessions, and so do the message ids
-    /// remembered for duplicate detection.
+    /// Deliveries that receivers hold lose their locks. Connections stay, receivers keep their
+    /// sessions, and the message ids remembered for duplicate detection stay too.
     ///
     /// # Errors
     ///
     /// If there is no such entity.
     pub fn purge(&self, queue: &str) -> Result<(), UnknownEntity> {
-        self.queue(queue)?.purge();
+        self.broker.entity(queue)?.purge();
         Ok(())
     }
 
@@ -254,7 +346,8 @@ impl Emulator {
     /// subscriptions, and forgets the message ids of duplicate detection, the fault rules, the events
     /// and their totals.
     ///
-    /// Connections stay, and receivers keep their sessions. Sequence numbers of messages and events go on counting.
+    /// Connections stay, receivers keep their sessions, and entities that were created meanwhile stay
+    /// too. Sequence numbers of messages and events go on counting.
     pub fn reset(&self) {
         self.broker.reset();
     }
@@ -263,13 +356,26 @@ impl Emulator {
     pub async fn shutdown(self) {
         let Self { stop, mut server, .. } = self;
         drop(stop);
-        // It fails only if the runtime ended it first, which is what we wait for.
-        let _ended = server.join_next().await;
+        // A task fails only if the runtime ended it first, which is what we wait for.
+        while let Some(_ended) = server.join_next().await {}
     }
+}
 
-    fn queue(&self, name: &str) -> Result<Arc<Queue>, UnknownEntity> {
-        let node = self.broker.node(name).filter(|node| node.part == Part::Main);
-        node.map(|node| node.queue).ok_or_else(|| UnknownEntity { name: name.to_owned() })
+/// An entity, and how many messages it held at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EntitySnapshot {
+    /// The name of a queue or topic, or `topic/Subscriptions/subscription`.
+    pub path: String,
+    /// What it is to clients.
+    pub kind: Kind,
+    /// Its messages.
+    pub counts: Counts,
+}
+
+impl EntitySnapshot {
+    fn of(entity: &Queue) -> Self {
+        Self { path: entity.path().to_owned(), kind: entity.kind(), counts: entity.counts() }
     }
 }
 
@@ -295,7 +401,7 @@ pub struct MessageSnapshot {
     pub body: Bytes,
 }
 
-fn snapshots(queue: Arc<Queue>, part: Part) -> Vec<MessageSnapshot> {
+fn snapshots(queue: &Queue, part: Part) -> Vec<MessageSnapshot> {
     let text = |text: &Option<Arc<str>>| text.as_deref().map(str::to_owned);
     let messages = queue.peek(part, None, 0, usize::MAX);
     messages

@@ -24,20 +24,9 @@ pub enum StartError {
         /// What the system said.
         source: io::Error,
     },
-    /// An option of an entity is outside its range.
-    #[error("`{entity}`: {problem}")]
-    InvalidEntity {
-        /// The name of the queue or topic, or `topic/Subscriptions/subscription`.
-        entity: String,
-        /// Which option is wrong, what it may be and what it was.
-        problem: String,
-    },
-    /// Two entities have the same name, apart from case.
-    #[error("`{entity}` is declared twice; names do not depend on case")]
-    DuplicateEntity {
-        /// The name of the second one.
-        entity: String,
-    },
+    /// An entity cannot be created.
+    #[error(transparent)]
+    Entity(#[from] EntityError),
     /// An option of the emulator itself is outside its range.
     #[error("{problem}")]
     InvalidOption {
@@ -46,10 +35,36 @@ pub enum StartError {
     },
 }
 
+/// Why an entity was not created. Nothing has changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EntityError {
+    /// An option of an entity is outside its range.
+    #[error("`{entity}`: {problem}")]
+    Invalid {
+        /// The name of the queue or topic, or `topic/Subscriptions/subscription`.
+        entity: String,
+        /// Which option is wrong, what it may be and what it was.
+        problem: String,
+    },
+    /// There is an entity of the same name, apart from case, or it is to be created twice.
+    #[error("`{entity}` exists already; names do not depend on case")]
+    Exists {
+        /// The name of the second one.
+        entity: String,
+    },
+    /// There is no such topic to subscribe to.
+    #[error("there is no topic `{topic}` in this emulator; create it first")]
+    UnknownTopic {
+        /// The name that was given.
+        topic: String,
+    },
+}
+
 /// The emulator has no such entity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "there is no entity `{name}` in this emulator; declare it with `Emulator::builder().queue(..)` or `.topic(..)`"
+    "there is no entity `{name}` in this emulator; an entity is a queue, a topic, or `topic/Subscriptions/subscription`"
 )]
 pub struct UnknownEntity {
     /// The name that was asked for.

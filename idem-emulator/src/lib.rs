@@ -50,18 +50,25 @@ mod amqp;
 mod broker;
 mod clock;
 mod codec;
+#[cfg(feature = "config")]
+mod config;
+#[cfg(feature = "control")]
+mod control;
 mod emulator;
 mod error;
 mod events;
 mod faults;
+mod listen;
 mod management;
 mod options;
 mod rules;
 
-pub use broker::Counts;
+pub use broker::{Counts, Kind as EntityKind};
 pub use clock::Clock;
-pub use emulator::{Emulator, EmulatorBuilder, MessageSnapshot};
-pub use error::{StartError, UnknownEntity};
+#[cfg(feature = "config")]
+pub use config::ConfigError;
+pub use emulator::{Emulator, EmulatorBuilder, EntitySnapshot, MessageSnapshot};
+pub use error::{EntityError, StartError, UnknownEntity};
 pub use events::{Event, EventKind, EventTotals, Events};
 pub use faults::{Fault, FaultHandle, FaultKind, Faults};
 pub use options::{QueueOptions, SubscriptionOptions, TopicOptions};

@@ -7,13 +7,106 @@ use crate::rules::Rule;
 
 const NAME_LENGTH_MAX: usize = 260;
 const SUBSCRIPTION_NAME_LENGTH_MAX: usize = 50;
-const LOCK_DURATION: RangeInclusive<Duration> =
+pub(crate) const LOCK_DURATION: RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_secs(5 * 60);
-const MAX_DELIVERY_COUNT: RangeInclusive<u32> = 1..=2000;
-const TIME_TO_LIVE_MIN: Duration = Duration::from_millis(1);
-const DUPLICATE_WINDOW: RangeInclusive<Duration> =
+pub(crate) const MAX_DELIVERY_COUNT: RangeInclusive<u32> = 1..=2000;
+pub(crate) const TIME_TO_LIVE_MIN: Duration = Duration::from_millis(1);
+pub(crate) const DUPLICATE_WINDOW: RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_secs(7 * 24 * 60 * 60);
 const SIZE_MIN: u64 = 1024;
+
+/// Writes the setters of an entity's options: the kinds of entity share most, and each names those
+/// that it has.
+macro_rules! setters {
+    ($($setting:ident)*) => { $(setter!($setting);)* };
+}
+
+macro_rules! setter {
+    (lock_duration) => {
+        /// How long a receiver may hold a message before it comes again: 1 ms to 5 min, by default
+        /// 1 min. The cloud allows nothing below 5 s; shorter locks are for tests.
+        pub fn lock_duration(mut self, duration: Duration) -> Self {
+            self.settings.lock_duration = duration;
+            self
+        }
+    };
+    (max_delivery_count) => {
+        /// How many deliveries may fail, 1 to 2000, by default 10. At that count a message is
+        /// dead-lettered with the reason `MaxDeliveryCountExceeded`.
+        pub fn max_delivery_count(mut self, count: u32) -> Self {
+            self.settings.max_delivery_count = count;
+            self
+        }
+    };
+    (requires_session) => {
+        /// Hands messages out by session only: each message must have a session id, and a receiver
+        /// must hold a session. Off by default.
+        pub fn requires_session(mut self, requires: bool) -> Self {
+            self.settings.requires_session = requires;
+            self
+        }
+    };
+    (default_time_to_live) => {
+        /// How long a message lives that nobody receives: at least 1 ms, by default without end. A
+        /// message that asks for less lives less.
+        pub fn default_time_to_live(mut self, duration: Duration) -> Self {
+            self.settings.default_time_to_live = Some(duration);
+            self
+        }
+    };
+    (dead_letter_expired) => {
+        /// Moves a message that has outlived its time to the dead-letter queue, with the reason
+        /// `TTLExpiredException`; by default it is dropped.
+        pub fn dead_letter_expired(mut self, dead_letter: bool) -> Self {
+            self.settings.dead_letter_expired = dead_letter;
+            self
+        }
+    };
+    (duplicate_detection) => {
+        /// Drops a message whose id was accepted within this window before it: 1 ms to 7 days, off
+        /// by default. The cloud allows nothing below 20 s. Messages without an id are never dropped.
+        pub fn duplicate_detection(mut self, window: Duration) -> Self {
+            self.settings.duplicate_detection = Some(window);
+            self
+        }
+    };
+    (size_max) => {
+        /// How much it holds, in bytes, by default 1 GiB, at least 1 KiB. Each message is charged
+        /// its encoded size and 256 bytes, each remembered message id its length and 96 bytes. A
+        /// send that would go beyond is refused with `amqp:resource-limit-exceeded`. A topic holds
+        /// only scheduled messages and message ids.
+        pub fn size_max(mut self, bytes: u64) -> Self {
+            self.settings.size_max = bytes;
+            self
+        }
+    };
+    (forward_to) => {
+        /// Sends every message on to this queue or topic; then nothing can be received here. Not
+        /// with [`requires_session`](Self::requires_session).
+        pub fn forward_to(mut self, entity: impl Into<String>) -> Self {
+            self.settings.forward_to = Some(entity.into());
+            self
+        }
+    };
+    (forward_dead_lettered_messages_to) => {
+        /// Sends every dead-lettered message on to this queue or topic.
+        pub fn forward_dead_lettered_messages_to(mut self, entity: impl Into<String>) -> Self {
+            self.settings.forward_dead_lettered_messages_to = Some(entity.into());
+            self
+        }
+    };
+    (assign_message_ids) => {
+        /// Gives a random message id to messages that are sent without one; off by default.
+        ///
+        /// The broker in the cloud leaves the id to the sender, so a receiver may see a message
+        /// without one, and its code has to be tested for that. Turn it on where a client needs an
+        /// id: the JavaScript client cannot settle a message that has none.
+        pub fn assign_message_ids(mut self, assign: bool) -> Self {
+            self.settings.assign_message_ids = assign;
+            self
+        }
+    };
+}
 
 /// A queue to create, with its dead-letter queue. Checked by
 /// [`EmulatorBuilder::start`](crate::EmulatorBuilder::start).
@@ -31,77 +124,17 @@ impl QueueOptions {
         Self { name: name.into(), settings: Settings::default() }
     }
 
-    /// How long a receiver may hold a message before it comes again: 1 ms to 5 min, by default
-    /// 1 min. The cloud allows nothing below 5 s; shorter locks are for tests.
-    pub fn lock_duration(mut self, duration: Duration) -> Self {
-        self.settings.lock_duration = duration;
-        self
-    }
-
-    /// How many deliveries may fail, 1 to 2000, by default 10. At that count a message is
-    /// dead-lettered with the reason `MaxDeliveryCountExceeded`.
-    pub fn max_delivery_count(mut self, count: u32) -> Self {
-        self.settings.max_delivery_count = count;
-        self
-    }
-
-    /// Hands messages out by session only: each message must have a session id, and a receiver must
-    /// hold a session. Off by default.
-    pub fn requires_session(mut self, requires: bool) -> Self {
-        self.settings.requires_session = requires;
-        self
-    }
-
-    /// How long a message lives that nobody receives: at least 1 ms, by default without end. A
-    /// message that asks for less lives less.
-    pub fn default_time_to_live(mut self, duration: Duration) -> Self {
-        self.settings.default_time_to_live = Some(duration);
-        self
-    }
-
-    /// Moves a message that has outlived its time to the dead-letter queue, with the reason
-    /// `TTLExpiredException`; by default it is dropped.
-    pub fn dead_letter_expired(mut self, dead_letter: bool) -> Self {
-        self.settings.dead_letter_expired = dead_letter;
-        self
-    }
-
-    /// Drops a message whose id was accepted within this window before it: 1 ms to 7 days, off by
-    /// default. The cloud allows nothing below 20 s. Messages without an id are never dropped.
-    pub fn duplicate_detection(mut self, window: Duration) -> Self {
-        self.settings.duplicate_detection = Some(window);
-        self
-    }
-
-    /// How much the queue holds, in bytes, by default 1 GiB, at least 1 KiB. Each message is charged
-    /// its encoded size and 256 bytes, each remembered message id its length and 96 bytes. A send
-    /// that would go beyond is refused with `amqp:resource-limit-exceeded`.
-    pub fn size_max(mut self, bytes: u64) -> Self {
-        self.settings.size_max = bytes;
-        self
-    }
-
-    /// Sends every message on to this queue or topic; then nothing can be received here. Not with
-    /// [`requires_session`](Self::requires_session).
-    pub fn forward_to(mut self, entity: impl Into<String>) -> Self {
-        self.settings.forward_to = Some(entity.into());
-        self
-    }
-
-    /// Sends every dead-lettered message on to this queue or topic.
-    pub fn forward_dead_lettered_messages_to(mut self, entity: impl Into<String>) -> Self {
-        self.settings.forward_dead_lettered_messages_to = Some(entity.into());
-        self
-    }
-
-    /// Gives a random message id to messages that are sent without one; off by default.
-    ///
-    /// The broker in the cloud leaves the id to the sender, so a receiver may see a message without
-    /// one, and its code has to be tested for that. Turn it on where a client needs an id: the
-    /// JavaScript client cannot settle a message that has none.
-    pub fn assign_message_ids(mut self, assign: bool) -> Self {
-        self.settings.assign_message_ids = assign;
-        self
+    setters! {
+        lock_duration
+        max_delivery_count
+        requires_session
+        default_time_to_live
+        dead_letter_expired
+        duplicate_detection
+        size_max
+        forward_to
+        forward_dead_lettered_messages_to
+        assign_message_ids
     }
 }
 
@@ -126,37 +159,11 @@ impl TopicOptions {
         self
     }
 
-    /// How long a message lives that nobody receives: at least 1 ms, by default without end. A
-    /// message that asks for less lives less.
-    pub fn default_time_to_live(mut self, duration: Duration) -> Self {
-        self.settings.default_time_to_live = Some(duration);
-        self
-    }
-
-    /// Drops a message whose id was accepted within this window before it: 1 ms to 7 days, off by
-    /// default. The cloud allows nothing below 20 s. Messages without an id are never dropped.
-    pub fn duplicate_detection(mut self, window: Duration) -> Self {
-        self.settings.duplicate_detection = Some(window);
-        self
-    }
-
-    /// How much the topic holds of scheduled messages and message ids, in bytes, by default 1 GiB,
-    /// at least 1 KiB. Each message is charged its encoded size and 256 bytes, each remembered
-    /// message id its length and 96 bytes. A send that would go beyond is refused with
-    /// `amqp:resource-limit-exceeded`.
-    pub fn size_max(mut self, bytes: u64) -> Self {
-        self.settings.size_max = bytes;
-        self
-    }
-
-    /// Gives a random message id to messages that are sent without one; off by default.
-    ///
-    /// The broker in the cloud leaves the id to the sender, so a receiver may see a message without
-    /// one, and its code has to be tested for that. Turn it on where a client needs an id: the
-    /// JavaScript client cannot settle a message that has none.
-    pub fn assign_message_ids(mut self, assign: bool) -> Self {
-        self.settings.assign_message_ids = assign;
-        self
+    setters! {
+        default_time_to_live
+        duplicate_detection
+        size_max
+        assign_message_ids
     }
 }
 
@@ -183,60 +190,15 @@ impl SubscriptionOptions {
         self
     }
 
-    /// How long a receiver may hold a message before it comes again: 1 ms to 5 min, by default
-    /// 1 min. The cloud allows nothing below 5 s; shorter locks are for tests.
-    pub fn lock_duration(mut self, duration: Duration) -> Self {
-        self.settings.lock_duration = duration;
-        self
-    }
-
-    /// How many deliveries may fail, 1 to 2000, by default 10. At that count a message is
-    /// dead-lettered with the reason `MaxDeliveryCountExceeded`.
-    pub fn max_delivery_count(mut self, count: u32) -> Self {
-        self.settings.max_delivery_count = count;
-        self
-    }
-
-    /// Hands messages out by session only: each message must have a session id, and a receiver must
-    /// hold a session. Off by default.
-    pub fn requires_session(mut self, requires: bool) -> Self {
-        self.settings.requires_session = requires;
-        self
-    }
-
-    /// How long a message lives that nobody receives: at least 1 ms, by default without end. A
-    /// message that asks for less lives less.
-    pub fn default_time_to_live(mut self, duration: Duration) -> Self {
-        self.settings.default_time_to_live = Some(duration);
-        self
-    }
-
-    /// Moves a message that has outlived its time to the dead-letter queue, with the reason
-    /// `TTLExpiredException`; by default it is dropped.
-    pub fn dead_letter_expired(mut self, dead_letter: bool) -> Self {
-        self.settings.dead_letter_expired = dead_letter;
-        self
-    }
-
-    /// How much the subscription holds, in bytes, by default 1 GiB, at least 1 KiB. Each message is
-    /// charged its encoded size and 256 bytes, each remembered message id its length and 96 bytes. A
-    /// send that would go beyond is refused with `amqp:resource-limit-exceeded`.
-    pub fn size_max(mut self, bytes: u64) -> Self {
-        self.settings.size_max = bytes;
-        self
-    }
-
-    /// Sends every message on to this queue or topic; then nothing can be received here. Not with
-    /// [`requires_session`](Self::requires_session).
-    pub fn forward_to(mut self, entity: impl Into<String>) -> Self {
-        self.settings.forward_to = Some(entity.into());
-        self
-    }
-
-    /// Sends every dead-lettered message on to this queue or topic.
-    pub fn forward_dead_lettered_messages_to(mut self, entity: impl Into<String>) -> Self {
-        self.settings.forward_dead_lettered_messages_to = Some(entity.into());
-        self
+    setters! {
+        lock_duration
+        max_delivery_count
+        requires_session
+        default_time_to_live
+        dead_letter_expired
+        size_max
+        forward_to
+        forward_dead_lettered_messages_to
     }
 }
 
@@ -296,7 +258,7 @@ impl Settings {
             return Err(format!("`size_max` must be at least {SIZE_MIN} bytes, found {size_max}"));
         }
         if self.requires_session && self.forward_to.is_some() {
-            return Err("`forward_to` cannot be set together with `requires_session`".to_owned());
+            return Err("an entity that requires sessions cannot forward its messages".to_owned());
         }
         Ok(())
     }
@@ -347,7 +309,7 @@ mod tests {
             (queue().default_time_to_live(Duration::ZERO), "default_time_to_live"),
             (queue().duplicate_detection(Duration::ZERO), "duplicate_detection"),
             (queue().size_max(1), "size_max"),
-            (queue().requires_session(true).forward_to("other"), "forward_to"),
+            (queue().requires_session(true).forward_to("other"), "requires sessions"),
         ];
         for (options, expected) in wrong {
             let problem = options.settings.check().expect_err(expected);

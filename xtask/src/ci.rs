@@ -18,9 +18,6 @@ const CARGO_DENY: CargoTool = CargoTool {
     takes: "several minutes",
 };
 
-/// Builds of the runtime that must compile on their own: no feature, and each one alone.
-const FEATURE_SETS: [&str; 5] = ["", "sqlite", "postgres", "mysql", "servicebus"];
-
 /// Which checks to run.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -50,7 +47,6 @@ pub(crate) fn run(shell: &Shell, options: &Options) -> ExitCode {
         doc.args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings");
         shell.run(&mut doc)
     });
-    report.step("features", || check_features(shell));
     test::steps(shell, &test::Options { no_services: false, filter: Vec::new() }, &mut report);
     report.finish()
 }
@@ -63,11 +59,4 @@ fn deny(shell: &Shell, checks: &[&str]) -> Result<()> {
     let mut deny = Command::new(CARGO_DENY.find_or_install(shell)?);
     deny.current_dir(shell.root()).args(["--workspace", "check", "--hide-inclusion-graph"]);
     shell.run(deny.args(checks))
-}
-
-fn check_features(shell: &Shell) -> Result<()> {
-    FEATURE_SETS.iter().try_for_each(|features| {
-        let package = ["check", "--package", "idem-runtime", "--no-default-features"];
-        cargo(shell, &[&package[..], &["--features", features]].concat())
-    })
 }

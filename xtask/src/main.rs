@@ -10,8 +10,10 @@ compile_error!("cargo xtask runs on Linux and macOS; use plain `cargo test` here
 mod bench;
 mod book;
 mod ci;
+mod conformance;
 mod debian;
 mod report;
+mod server;
 mod services;
 mod shell;
 mod test;
@@ -41,10 +43,15 @@ enum Command {
     /// servers, also after a failure or Ctrl-C. Every step that can still run does run, and the
     /// command fails if any of them failed.
     Test(test::Options),
-    /// Run every check of the project: formatting, clippy, docs, licences, features, tests.
+    /// Run every check of the project: formatting, clippy, docs, licences, tests.
     ///
     /// Installs cargo-deny when it is missing, which takes some minutes.
     Ci(ci::Options),
+    /// Run other people's clients against the embedded emulator.
+    ///
+    /// Downloads each suite with the package manager of its language, starts one emulator, runs
+    /// the suites side by side, and ends with the counts of each.
+    Conformance(conformance::Options),
     /// Run a benchmark, or all of them, against private PostgreSQL and MariaDB servers.
     ///
     /// Builds in release mode and prints one `NAME: VALUE` a line, with the spread.
@@ -75,6 +82,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     Ok(match command {
         Command::Test(options) => test::run(&shell, &options),
         Command::Ci(options) => ci::run(&shell, &options),
+        Command::Conformance(options) => conformance::run(&shell, &options),
         Command::Bench(options) => bench::run(&shell, &options),
         Command::Book => book::run(&shell),
         Command::Services => services::run(&shell),

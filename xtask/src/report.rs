@@ -1,11 +1,13 @@
 //! The steps of a command: what each came to and how long it took.
 
+use std::panic::resume_unwind;
 use std::process::ExitCode;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-/// Runs steps one after the other and remembers their results.
+/// Runs steps and remembers their results.
 ///
 /// A failed step does not end the command: the steps that do not depend on it still run.
 #[derive(Debug, Default)]
@@ -28,20 +30,25 @@ impl Report {
         name: &'static str,
         action: impl FnOnce() -> Result<T>,
     ) -> Option<T> {
-        eprintln!("==> {name}");
-        let start = Instant::now();
-        let result = action();
-        let took = start.elapsed();
-        let (value, error) = match result {
-            Ok(value) => (Some(value), None),
-            Err(error) => (None, Some(format!("{error:#}"))),
-        };
-        match &error {
-            None => eprintln!("==> {name}: done in {}", seconds(took)),
-            Some(error) => eprintln!("==> {name}: FAILED after {}: {error}", seconds(took)),
-        }
-        self.steps.push(Step { name, took, error });
+        let (step, value) = Step::run(name, action);
+        self.steps.push(step);
         value
+    }
+
+    /// Runs all `actions` at the same time, each as a step of its name.
+    pub(crate) fn side_by_side<Action>(&mut self, actions: Vec<(&'static str, Action)>)
+    where
+        Action: FnOnce() -> Result<()> + Send,
+    {
+        thread::scope(|scope| {
+            let running: Vec<_> = actions
+                .into_iter()
+                .map(|(name, action)| scope.spawn(move || Step::run(name, action).0))
+                .collect();
+            for step in running {
+                self.steps.push(step.join().unwrap_or_else(|panic| resume_unwind(panic)));
+            }
+        });
     }
 
     /// Repeats these lines at the end, where people and CI look.
@@ -79,6 +86,24 @@ impl Report {
     }
 }
 
+impl Step {
+    fn run<T>(name: &'static str, action: impl FnOnce() -> Result<T>) -> (Self, Option<T>) {
+        eprintln!("==> {name}");
+        let start = Instant::now();
+        let result = action();
+        let took = start.elapsed();
+        let (value, error) = match result {
+            Ok(value) => (Some(value), None),
+            Err(error) => (None, Some(format!("{error:#}"))),
+        };
+        match &error {
+            None => eprintln!("==> {name}: done in {}", seconds(took)),
+            Some(error) => eprintln!("==> {name}: FAILED after {}: {error}", seconds(took)),
+        }
+        (Self { name, took, error }, value)
+    }
+}
+
 fn seconds(duration: Duration) -> String {
     format!("{:.1} s", duration.as_secs_f64())
 }
@@ -102,6 +127,24 @@ mod tests {
         let failed: Vec<_> = report.failed().collect();
         assert_eq!(failed, [("tests", "two tests failed")]);
         assert_eq!(report.finish(), ExitCode::FAILURE);
+    }
+
+    #[test]
+    fn steps_side_by_side_run_at_the_same_time_and_are_reported_in_order() {
+        let meeting = std::sync::Barrier::new(2);
+        let meet = |error: Option<&'static str>| {
+            // Neither returns before both are here.
+            meeting.wait();
+            error.map_or(Ok(()), |error| Err(anyhow!(error)))
+        };
+        let mut report = Report::default();
+        let actions = [("rust", None), ("js", Some("one case failed"))];
+        let actions = actions.map(|(name, error)| (name, move || meet(error)));
+        report.side_by_side(actions.into());
+
+        let names: Vec<_> = report.steps.iter().map(|step| step.name).collect();
+        assert_eq!(names, ["rust", "js"]);
+        assert_eq!(report.failed().collect::<Vec<_>>(), [("js", "one case failed")]);
     }
 
     #[test]

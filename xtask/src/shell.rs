@@ -114,7 +114,7 @@ impl Shell {
     ) -> (Vec<String>, Result<()>) {
         announce(command);
         let mut kept = Vec::new();
-        let result = self.run_piped(command, &mut |line| {
+        let result = self.run_piped(command, "", &mut |line| {
             if wanted(line) {
                 kept.push(line.trim().to_owned());
             }
@@ -122,15 +122,33 @@ impl Shell {
         (kept, result)
     }
 
-    fn run_piped(&self, command: &mut Command, each: &mut dyn FnMut(&str)) -> Result<()> {
+    /// Runs a program with `label` before each line of its output, and hands on the lines.
+    ///
+    /// So one can tell whose output it is while several programs run.
+    pub(crate) fn run_labelled(
+        &self,
+        command: &mut Command,
+        label: &'static str,
+        each: &mut dyn FnMut(&str),
+    ) -> Result<()> {
+        announce(command);
+        self.run_piped(command, label, each)
+    }
+
+    fn run_piped(
+        &self,
+        command: &mut Command,
+        label: &'static str,
+        each: &mut dyn FnMut(&str),
+    ) -> Result<()> {
         self.check()?;
         let mut child = spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()))?;
         let (sender, lines) = mpsc::sync_channel(LINES_QUEUED_MAX);
         if let Some(output) = child.stdout.take() {
-            forward(output, io::stdout(), sender.clone());
+            forward(output, io::stdout(), label, sender.clone());
         }
         if let Some(errors) = child.stderr.take() {
-            forward(errors, io::stderr(), sender);
+            forward(errors, io::stderr(), label, sender);
         }
         let mut ended: Option<(ExitStatus, Instant)> = None;
         loop {
@@ -268,6 +286,7 @@ pub(crate) fn log_tail(path: &Path) -> String {
 fn forward(
     from: impl Read + Send + 'static,
     mut to: impl Write + Send + 'static,
+    label: &'static str,
     lines: SyncSender<String>,
 ) {
     thread::spawn(move || {
@@ -275,13 +294,15 @@ fn forward(
         let mut line = Vec::new();
         loop {
             line.clear();
+            line.extend_from_slice(label.as_bytes());
             match (&mut from).take(LINE_BYTES_MAX).read_until(b'\n', &mut line) {
                 Ok(0) | Err(_) => return,
                 Ok(_) => {}
             }
             // Our own output may be closed; the program goes on all the same.
             let _ = to.write_all(&line).and_then(|()| to.flush());
-            if lines.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
+            let unlabelled = line.get(label.len()..).unwrap_or_default();
+            if lines.send(String::from_utf8_lossy(unlabelled).into_owned()).is_err() {
                 return;
             }
         }
@@ -339,6 +360,14 @@ mod tests {
         assert!(kept.contains(&"wanted one".to_owned()));
         assert!(kept.contains(&"wanted two".to_owned()));
         assert_eq!(result.unwrap_err().to_string(), "sh failed: exit status: 3");
+    }
+
+    #[test]
+    fn labelled_lines_are_handed_on_without_the_label() {
+        let mut lines = Vec::new();
+        let mut keep = |line: &str| lines.push(line.to_owned());
+        shell().run_labelled(&mut sh("echo one; echo; printf two"), "js | ", &mut keep).unwrap();
+        assert_eq!(lines, ["one\n", "\n", "two"]);
     }
 
     #[test]

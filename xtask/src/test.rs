@@ -2,12 +2,16 @@
 
 use std::process::ExitCode;
 
+use anyhow::Result;
 use clap::Args;
 
 use crate::book;
 use crate::report::Report;
 use crate::services::Services;
 use crate::shell::Shell;
+
+/// Builds of the runtime that must compile on their own: no feature, and each one alone.
+const FEATURE_SETS: [&str; 5] = ["", "sqlite", "postgres", "mysql", "servicebus"];
 
 /// What to test.
 #[derive(Debug, Args)]
@@ -18,7 +22,7 @@ pub(crate) struct Options {
     pub(crate) no_services: bool,
 
     /// Arguments for the test runner, such as `-p idem-runtime` or a part of a test's name; then
-    /// only those tests run, without doc tests and the book
+    /// only those tests run, and nothing else
     #[arg(last = true, value_name = "FILTER")]
     pub(crate) filter: Vec<String>,
 }
@@ -36,6 +40,7 @@ pub(crate) fn steps(shell: &Shell, options: &Options, report: &mut Report) {
         if options.no_services { Services::none() } else { Services::start(shell, report) };
     run_tests(shell, options, &services, report);
     if options.filter.is_empty() {
+        report.step("features", || check_features(shell));
         report.step("book", || book::build(shell));
     }
     services.stop(report);
@@ -61,6 +66,14 @@ fn run_tests(shell: &Shell, options: &Options, services: &Services, report: &mut
         });
         report.repeat_at_end(summary);
     }
+}
+
+fn check_features(shell: &Shell) -> Result<()> {
+    FEATURE_SETS.iter().try_for_each(|features| {
+        let mut check = shell.cargo();
+        check.args(["check", "--package", "idem-runtime", "--no-default-features"]);
+        shell.run(check.args(["--features", features]))
+    })
 }
 
 fn has_nextest(shell: &Shell) -> bool {

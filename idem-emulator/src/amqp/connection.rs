@@ -239,6 +239,15 @@ impl Connection {
         Ok(())
     }
 
+    /// Ends the links to entities that are gone.
+    pub(super) fn detach_deleted(&mut self) {
+        for session in self.sessions.values_mut() {
+            if let SessionState::Active(session) = session {
+                session.detach_deleted(&mut self.shared);
+            }
+        }
+    }
+
     /// Gives up what the peer had: it cannot use it any more.
     pub(super) fn end_sessions(&mut self) {
         self.sessions.clear();

@@ -26,6 +26,11 @@ impl AmqpError {
         Self::new("amqp:not-implemented", description)
     }
 
+    pub(super) fn not_found(entity: &str) -> Self {
+        let text = format!("The messaging entity '{entity}' could not be found.");
+        Self::new("amqp:not-found", text)
+    }
+
     pub(super) fn write(&self, out: &mut BytesMut) {
         encode::descriptor(out, 0x1d);
         encode::list(out, 3, |out| {

@@ -191,6 +191,14 @@ fn too_large() -> AmqpError {
 }
 
 impl Destination {
+    /// The entity that takes it in, if it is one.
+    pub(super) fn entity(&self) -> Option<&Queue> {
+        match self {
+            Self::Queue(queue) => Some(queue),
+            Self::Requests(node) => node.entity(),
+        }
+    }
+
     /// What a sender that names this node may send to, if anything.
     pub(super) fn of(node: &Node) -> Result<Self, AmqpError> {
         let refuse = |text: &'static str| Err(AmqpError::new("amqp:not-allowed", text));

@@ -24,9 +24,8 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::broker::Broker;
@@ -46,10 +45,6 @@ const READ_BYTES: usize = 64 * 1024;
 
 /// How long a closing connection may take to write its last words.
 const LINGER: Duration = Duration::from_secs(5);
-
-/// How long to wait after the system failed to accept a connection, for instance for want of
-/// file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 const BATCH_SIZE_MAX: usize = 1024 * 1024;
 
@@ -82,10 +77,6 @@ impl Service {
         let limits =
             Limits { message_size_max, batch_size_max: message_size_max.max(BATCH_SIZE_MAX) };
         Self { broker, limits }
-    }
-
-    pub(crate) fn broker(&self) -> Arc<Broker> {
-        Arc::clone(&self.broker)
     }
 
     fn broker_ref(&self) -> &Broker {
@@ -132,28 +123,6 @@ impl Shared {
     }
 }
 
-/// Accepts connections, each served by a task in `connections`.
-pub(crate) async fn accept(
-    listener: &TcpListener,
-    service: &Service,
-    connections: &mut JoinSet<()>,
-) {
-    loop {
-        tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((socket, _)) => {
-                    connections.spawn(serve(socket, service.clone()));
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
-            },
-            Some(_ended) = connections.join_next() => {}
-        }
-    }
-}
-
 /// Records the end of a connection, however it comes.
 struct Recorded(Service);
 
@@ -163,7 +132,7 @@ impl Drop for Recorded {
     }
 }
 
-async fn serve(socket: TcpStream, service: Service) {
+pub(crate) async fn serve(socket: TcpStream, service: Service) {
     service.record(EventKind::ConnectionOpened);
     let _recorded = Recorded(service.clone());
     if let Err(error) = exchange(socket, Connection::new(service)).await {
@@ -175,6 +144,7 @@ async fn serve(socket: TcpStream, service: Service) {
 async fn exchange(socket: TcpStream, mut connection: Connection) -> io::Result<()> {
     socket.set_nodelay(true)?;
     let (mut reader, mut writer) = socket.into_split();
+    let mut deletions = connection.shared.service.broker.deletions();
     let mut input = BytesMut::new();
     let mut last_read = Instant::now();
     let mut last_written = last_read;
@@ -209,6 +179,7 @@ async fn exchange(socket: TcpStream, mut connection: Connection) -> io::Result<(
                 last_read = Instant::now();
             }
             () = wakes.changed() => {}
+            Ok(()) = deletions.changed() => connection.detach_deleted(),
             () = std::future::ready(()), if connection.has_work() && output < DELIVERY_OUTPUT_MAX => {}
             () = tokio::time::sleep_until(wake_at) => {
                 let now = Instant::now();

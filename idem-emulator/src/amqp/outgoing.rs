@@ -9,7 +9,9 @@ use uuid::Uuid;
 
 use super::performative::{Attach, Outcome};
 use super::wake::LinkKey;
-use crate::broker::{Broker, Delivery, Node, ReceiveMode, SessionError, SessionGrant, SessionWish};
+use crate::broker::{
+    Broker, Delivery, Node, Queue, ReceiveMode, SessionError, SessionGrant, SessionWish,
+};
 use crate::clock::Timestamp;
 use crate::codec::message::render;
 use crate::faults::Ending;
@@ -208,6 +210,15 @@ pub(super) struct Parcel {
 }
 
 impl Origin {
+    /// The entity that it comes from, if it is one.
+    pub(super) fn entity(&self) -> Option<&Queue> {
+        match self {
+            Self::Messages(consumer) => Some(&consumer.node.queue),
+            Self::Session(awaiting) => Some(&awaiting.consumer.node.queue),
+            Self::Responses(responses) => responses.node.entity(),
+        }
+    }
+
     /// Takes up to `max` parcels. With fewer, the broker wakes the link when there is more.
     pub(super) fn take(&mut self, max: usize) -> Result<Vec<Parcel>, SessionError> {
         match self {

@@ -21,7 +21,7 @@ use super::performative::{
 use super::settlement::{self, Answers};
 use super::wake::LinkKey;
 use crate::broker::{
-    Acknowledgement, Kind, Node, Part, ReceiveMode, SessionGrant, SessionWish, Settlement,
+    Acknowledgement, Kind, Node, Part, Queue, ReceiveMode, SessionGrant, SessionWish, Settlement,
 };
 use crate::management::{Answer, RequestNode};
 
@@ -64,6 +64,17 @@ enum Link {
     Outgoing(OutgoingLink),
     /// We have detached it, and the peer has not yet. Whatever still comes for it is ignored.
     Detached,
+}
+
+impl Link {
+    /// The entity at the other end, if it is one.
+    fn entity(&self) -> Option<&Queue> {
+        match self {
+            Self::Incoming(link) => link.destination.entity(),
+            Self::Outgoing(link) => link.origin.entity(),
+            Self::Detached => None,
+        }
+    }
 }
 
 /// A delivery on its way to the peer.
@@ -201,10 +212,8 @@ impl Session {
         }
         let address = attach.address().unwrap_or_default();
         let broker = shared.service.broker_ref();
-        let place = address::resolve(broker, address).ok_or_else(|| {
-            let text = format!("The messaging entity '{address}' could not be found.");
-            AmqpError::new("amqp:not-found", text)
-        })?;
+        let place =
+            address::resolve(broker, address).ok_or_else(|| AmqpError::not_found(address))?;
         let key = LinkKey {
             channel: self.channel,
             handle: attach.handle,
@@ -510,6 +519,17 @@ impl Session {
         let known = self.remove_link(detach.handle, shared);
         if known.is_some_and(|link| !matches!(link, Link::Detached)) {
             detach.write(&mut shared.out, self.channel, None);
+        }
+    }
+
+    /// Ends the links to entities that are gone.
+    pub(super) fn detach_deleted(&mut self, shared: &mut Shared) {
+        let entities =
+            self.links.iter().filter_map(|(handle, link)| Some((*handle, link.entity()?)));
+        let deleted = entities.filter(|(_, entity)| entity.is_deleted());
+        let errors = deleted.map(|(handle, entity)| (handle, AmqpError::not_found(entity.path())));
+        for (handle, error) in errors.collect::<Vec<_>>() {
+            self.detach_with(handle, &error, shared);
         }
     }
 

@@ -591,6 +591,29 @@ fn detaching_settles_nothing() {
 }
 
 #[test]
+fn links_to_a_deleted_entity_are_detached_and_others_stay() {
+    let mut peer = Peer::new(100, 65536);
+    assert!(peer.ask_for_session(Some("s")).len() == 1 && peer.attach_sender("orders").len() == 2);
+    let source = Source::builder().address("orders/$management").build();
+    peer.exchange(&attach(Role::Receiver, 3, Some(Box::new(source)), None), &[]);
+    peer.broker.delete("orders").unwrap();
+    peer.connection.detach_deleted();
+    let mut detached = Vec::new();
+    for (performative, _) in peer.answers() {
+        let Performative::Detach(detach) = performative else { panic!("{performative:?}") };
+        assert!(detach.closed && format!("{:?}", detach.error).contains("NotFound"), "{detach:?}");
+        detached.push(detach.handle.0);
+    }
+    detached.sort_unstable();
+    assert_eq!(detached, [1, 3]);
+    peer.connection.detach_deleted();
+    assert!(peer.answers().is_empty(), "a link is detached once");
+    peer.broker.delete("sessions").unwrap();
+    peer.connection.detach_deleted();
+    assert!(matches!(peer.answers()[..], [(Performative::Detach(_), _)]));
+}
+
+#[test]
 fn misuse_of_a_session_ends_only_the_session() {
     let mut peer = Peer::new(100, 65536);
     let answers = peer.exchange(&transfer(0, 0, false), b"");

@@ -16,30 +16,32 @@ mod timers;
 mod topology;
 mod waiters;
 
-use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::Waker;
 
+use tokio::sync::watch;
 use uuid::{Builder, Uuid};
 
 pub(crate) use alarm::Alarm;
 pub(crate) use limits::LimitError;
 #[cfg(test)]
-pub(crate) use message::{Amendments, MessageState};
-pub(crate) use message::{DeadLetter, Message, Property, Submission};
-pub use queue::Counts;
+pub(crate) use message::Amendments;
+pub(crate) use message::{DeadLetter, Message, MessageState, Property, Submission};
+pub use queue::{Counts, Kind};
 pub(crate) use queue::{
-    DeferredError, Delivery, Kind, MessageNotFound, Part, Queue, ReceiveMode, SendError,
-    SessionError, SessionGrant, SessionWish, SettleError, Settlement,
+    DeferredError, Delivery, MessageNotFound, Part, Queue, ReceiveMode, SendError, SessionError,
+    SessionGrant, SessionWish, SettleError, Settlement,
 };
+use topology::Directory;
 pub(crate) use topology::Topology;
 pub(crate) use waiters::ConsumerId;
 
 use crate::clock::{Clock, OnAdvance, Timestamp};
-use crate::error::StartError;
+use crate::error::{EntityError, UnknownEntity};
 use crate::events::Events;
 use crate::faults::{Ending, Faults};
+use crate::options::SubscriptionOptions;
 use timers::Timers;
 
 /// The dead-letter reason of a message whose deliveries failed too often.
@@ -50,6 +52,9 @@ const TTL_EXPIRED: &str = "TTLExpiredException";
 
 /// The dead-letter reason of a message that was forwarded too often.
 const TOO_MANY_FORWARDS: &str = "MaxTransferHopCountExceeded";
+
+/// The dead-letter reason of a message that was to be forwarded to an entity that is gone.
+const TARGET_NOT_FOUND: &str = "MessagingEntityNotFound";
 
 /// The dead-letter reason of a message that came to an entity with sessions and has none.
 const SESSION_ID_IS_NULL: &str = "Session ID is null";
@@ -84,6 +89,16 @@ pub(crate) struct Context {
     pub(crate) alarm: Alarm,
     timers: Timers,
     tokens: Tokens,
+    /// The broker owns the entities, and they share this.
+    directory: Weak<Directory>,
+    /// Changes whenever entities are gone, so that the links to them can end.
+    deletions: watch::Sender<()>,
+}
+
+impl Context {
+    fn entity(&self, path: &str) -> Option<Arc<Queue>> {
+        self.directory.upgrade()?.find(path)
+    }
 }
 
 impl Context {
@@ -110,8 +125,7 @@ impl Node {
 #[derive(Debug)]
 pub(crate) struct Broker {
     pub(crate) context: Arc<Context>,
-    /// By lower-case path: names of entities do not depend on case.
-    queues: HashMap<String, Arc<Queue>>,
+    directory: Arc<Directory>,
     next_consumer: AtomicU64,
 }
 
@@ -121,7 +135,8 @@ impl Broker {
         topology: Topology,
         clock: Clock,
         events: Events,
-    ) -> Result<Self, StartError> {
+    ) -> Result<Self, EntityError> {
+        let directory = Arc::new(Directory::default());
         let context = Arc::new(Context {
             clock,
             events,
@@ -129,9 +144,56 @@ impl Broker {
             alarm: Alarm::default(),
             timers: Timers::default(),
             tokens: Tokens::new(),
+            directory: Arc::downgrade(&directory),
+            deletions: watch::Sender::new(()),
         });
-        let queues = topology.build(&context)?;
-        Ok(Self { context, queues, next_consumer: AtomicU64::new(1) })
+        let broker = Self { context, directory, next_consumer: AtomicU64::new(1) };
+        broker.create(topology)?;
+        Ok(broker)
+    }
+
+    /// Checks the options, and makes what they describe: all or nothing.
+    pub(crate) fn create(&self, topology: Topology) -> Result<(), EntityError> {
+        self.directory.create(topology, &self.context)
+    }
+
+    pub(crate) fn create_subscription(
+        &self,
+        topic: &str,
+        options: SubscriptionOptions,
+    ) -> Result<(), EntityError> {
+        self.directory.create_subscription(topic, options, &self.context)
+    }
+
+    /// Deletes an entity, a topic with its subscriptions. Their messages are gone, and the links to
+    /// them are about to end.
+    pub(crate) fn delete(&self, path: &str) -> Result<(), UnknownEntity> {
+        let removed = self.directory.remove(path);
+        if removed.is_empty() {
+            return Err(UnknownEntity { name: path.to_owned() });
+        }
+        for entity in removed {
+            entity.delete();
+        }
+        self.context.deletions.send_replace(());
+        Ok(())
+    }
+
+    /// Changes after entities were deleted.
+    pub(crate) fn deletions(&self) -> watch::Receiver<()> {
+        self.context.deletions.subscribe()
+    }
+
+    /// Every entity, in the order of their paths.
+    pub(crate) fn entities(&self) -> Vec<Arc<Queue>> {
+        let mut entities = self.directory.all();
+        entities.sort_by(|one, other| one.path().cmp(other.path()));
+        entities
+    }
+
+    /// Finds `queue`, `topic` or `topic/Subscriptions/subscription`.
+    pub(crate) fn entity(&self, path: &str) -> Result<Arc<Queue>, UnknownEntity> {
+        self.directory.find(path).ok_or_else(|| UnknownEntity { name: path.to_owned() })
     }
 
     /// Finds `queue`, `topic` or `topic/Subscriptions/subscription`, or one of these with
@@ -142,9 +204,9 @@ impl Broker {
             Some(name) => (name, Part::DeadLetter),
             None => (path.as_str(), Part::Main),
         };
-        let queue = self.queues.get(name)?;
+        let queue = self.directory.find(name)?;
         let has_part = part == Part::Main || queue.kind() != Kind::Topic;
-        has_part.then(|| Node { queue: Arc::clone(queue), part })
+        has_part.then_some(Node { queue, part })
     }
 
     pub(crate) fn new_consumer(&self) -> ConsumerId {
@@ -156,7 +218,8 @@ impl Broker {
         // What becomes due earlier while this looks around arms the alarm again.
         self.context.alarm.disarm();
         let timer = self.context.timers.fire(self.context.clock.now());
-        let next = self.queues.values().filter_map(|queue| queue.sweep()).chain(timer).min();
+        let queues = self.directory.all();
+        let next = queues.iter().filter_map(|queue| queue.sweep()).chain(timer).min();
         if let Some(deadline) = next {
             self.context.alarm.expect(deadline);
         }
@@ -165,7 +228,7 @@ impl Broker {
 
     /// Empties every queue, restores its rules, and forgets duplicates, faults, events and totals.
     pub(crate) fn reset(&self) {
-        for queue in self.queues.values() {
+        for queue in self.directory.all() {
             queue.reset();
         }
         self.context.faults.clear();

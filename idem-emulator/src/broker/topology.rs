@@ -1,118 +1,216 @@
-//! From options to entities.
+//! The entities of a broker: from options to entities, and which there are.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::Context;
-use super::queue::{Kind, Queue, Target};
-use crate::error::StartError;
+use super::queue::{Kind, Queue};
+use crate::error::EntityError;
 use crate::options::{
     QueueOptions, Settings, SubscriptionOptions, TopicOptions, check_name, check_subscription_name,
 };
 use crate::rules::Rules;
 
-/// The entities of a broker.
+/// How many entities there may be, as in the cloud.
+const ENTITIES_MAX: usize = 10_000;
+
+/// What lies between the name of a topic and that of its subscription.
+const SUBSCRIPTIONS: &str = "/Subscriptions/";
+
+/// By lower-case path: names of entities do not depend on case.
+type Entities = HashMap<String, Arc<Queue>>;
+
+/// Entities to create together: all or none.
 #[derive(Debug, Default)]
 pub(crate) struct Topology {
     pub(crate) queues: Vec<QueueOptions>,
     pub(crate) topics: Vec<TopicOptions>,
 }
 
-/// By lower-case path.
-type Entities = HashMap<String, Arc<Queue>>;
+/// The entities that there are.
+#[derive(Debug, Default)]
+pub(super) struct Directory {
+    entities: RwLock<Entities>,
+}
 
-impl Topology {
-    pub(super) fn build(self, context: &Arc<Context>) -> Result<Entities, StartError> {
-        let mut entities = Entities::new();
-        for QueueOptions { name, settings } in self.queues {
-            named(&name, check_name(&name))?;
-            add(&mut entities, Kind::Queue, &name, settings, Rules::default(), context)?;
+impl Directory {
+    pub(super) fn find(&self, path: &str) -> Option<Arc<Queue>> {
+        self.read().get(&path.to_lowercase()).cloned()
+    }
+
+    /// A copy, since whatever is done with an entity may look for another.
+    pub(super) fn all(&self) -> Vec<Arc<Queue>> {
+        self.read().values().cloned().collect()
+    }
+
+    pub(super) fn create(
+        &self,
+        topology: Topology,
+        context: &Arc<Context>,
+    ) -> Result<(), EntityError> {
+        let mut entities = self.write();
+        let mut draft = Draft { known: &entities, new: Entities::new(), context };
+        for options in topology.queues {
+            draft.add_queue(options)?;
         }
-        for topic in self.topics {
-            add_topic(&mut entities, topic, context)?;
+        for options in topology.topics {
+            draft.add_topic(options)?;
         }
-        entities.values().try_for_each(|entity| connect(&entities, entity))?;
-        Ok(entities)
+        let new = draft.finish()?;
+        entities.extend(new);
+        Ok(())
+    }
+
+    pub(super) fn create_subscription(
+        &self,
+        topic: &str,
+        options: SubscriptionOptions,
+        context: &Arc<Context>,
+    ) -> Result<(), EntityError> {
+        let mut entities = self.write();
+        let found = entities.get(&topic.to_lowercase()).filter(|found| found.kind() == Kind::Topic);
+        let topic =
+            found.cloned().ok_or_else(|| EntityError::UnknownTopic { topic: topic.to_owned() })?;
+        let mut draft = Draft { known: &entities, new: Entities::new(), context };
+        let subscription = draft.add_subscription(&topic, options)?;
+        let new = draft.finish()?;
+        entities.extend(new);
+        topic.subscribe(subscription);
+        Ok(())
+    }
+
+    /// Takes an entity out, a topic with its subscriptions. Empty if there is no such entity.
+    pub(super) fn remove(&self, path: &str) -> Vec<Arc<Queue>> {
+        let path = path.to_lowercase();
+        let mut entities = self.write();
+        let Some(removed) = entities.remove(&path) else {
+            return Vec::new();
+        };
+        let topic = path
+            .rsplit_once(&SUBSCRIPTIONS.to_lowercase())
+            .filter(|_| removed.kind() == Kind::Subscription)
+            .and_then(|(topic, _)| entities.get(topic));
+        if let Some(topic) = topic {
+            topic.unsubscribe(&removed);
+        }
+        let mut all = removed.subscriptions();
+        for subscription in &all {
+            entities.remove(&subscription.path().to_lowercase());
+        }
+        all.push(removed);
+        all
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Entities> {
+        self.entities.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Entities> {
+        self.entities.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn add_topic(
-    entities: &mut Entities,
-    options: TopicOptions,
-    context: &Arc<Context>,
-) -> Result<(), StartError> {
-    let TopicOptions { name, settings, subscriptions } = options;
-    named(&name, check_name(&name))?;
-    let topic = add(entities, Kind::Topic, &name, settings, Rules::default(), context)?;
-    let subscriptions: Result<Vec<_>, _> = subscriptions
-        .into_iter()
-        .map(|subscription| add_subscription(entities, &name, subscription, context))
-        .collect();
-    topic.route_messages(Target::Subscriptions(subscriptions?));
-    Ok(())
+/// Entities that are to join those that there are, once all of them are found to be right.
+struct Draft<'a> {
+    known: &'a Entities,
+    new: Entities,
+    context: &'a Arc<Context>,
 }
 
-fn add_subscription(
-    entities: &mut Entities,
-    topic: &str,
-    options: SubscriptionOptions,
-    context: &Arc<Context>,
-) -> Result<Arc<Queue>, StartError> {
-    let SubscriptionOptions { name, settings, rules } = options;
-    let path = format!("{topic}/Subscriptions/{name}");
-    named(&path, check_subscription_name(&name))?;
-    let rules = named(&path, Rules::compile(rules).map_err(|error| error.to_string()))?;
-    add(entities, Kind::Subscription, &path, settings, rules, context)
-}
+impl Draft<'_> {
+    fn add_queue(&mut self, options: QueueOptions) -> Result<(), EntityError> {
+        let QueueOptions { name, settings } = options;
+        named(&name, check_name(&name))?;
+        self.add(Kind::Queue, &name, settings, Rules::default())?;
+        Ok(())
+    }
 
-fn add(
-    entities: &mut Entities,
-    kind: Kind,
-    path: &str,
-    settings: Settings,
-    rules: Rules,
-    context: &Arc<Context>,
-) -> Result<Arc<Queue>, StartError> {
-    named(path, settings.check())?;
-    let queue = Arc::new(Queue::new(kind, path, settings, rules, Arc::clone(context)));
-    match entities.insert(path.to_lowercase(), Arc::clone(&queue)) {
-        None => Ok(queue),
-        Some(_) => Err(StartError::DuplicateEntity { entity: path.to_owned() }),
+    fn add_topic(&mut self, options: TopicOptions) -> Result<(), EntityError> {
+        let TopicOptions { name, settings, subscriptions } = options;
+        named(&name, check_name(&name))?;
+        let topic = self.add(Kind::Topic, &name, settings, Rules::default())?;
+        for options in subscriptions {
+            let subscription = self.add_subscription(&topic, options)?;
+            topic.subscribe(subscription);
+        }
+        Ok(())
+    }
+
+    fn add_subscription(
+        &mut self,
+        topic: &Queue,
+        options: SubscriptionOptions,
+    ) -> Result<Arc<Queue>, EntityError> {
+        let SubscriptionOptions { name, settings, rules } = options;
+        let path = format!("{}{SUBSCRIPTIONS}{name}", topic.path());
+        named(&path, check_subscription_name(&name))?;
+        let rules = named(&path, Rules::compile(rules).map_err(|error| error.to_string()))?;
+        self.add(Kind::Subscription, &path, settings, rules)
+    }
+
+    fn add(
+        &mut self,
+        kind: Kind,
+        path: &str,
+        settings: Settings,
+        rules: Rules,
+    ) -> Result<Arc<Queue>, EntityError> {
+        named(path, settings.check())?;
+        let key = path.to_lowercase();
+        if self.find(&key).is_some() {
+            return Err(EntityError::Exists { entity: path.to_owned() });
+        }
+        if self.known.len() + self.new.len() >= ENTITIES_MAX {
+            let problem = format!("there are {ENTITIES_MAX} entities already; delete some first");
+            return Err(invalid(path, problem));
+        }
+        let queue = Arc::new(Queue::new(kind, path, settings, rules, Arc::clone(self.context)));
+        self.new.insert(key, Arc::clone(&queue));
+        Ok(queue)
+    }
+
+    fn find(&self, key: &str) -> Option<&Arc<Queue>> {
+        self.new.get(key).or_else(|| self.known.get(key))
+    }
+
+    /// Targets are looked for last, since entities may forward to those that come after them.
+    fn finish(self) -> Result<Entities, EntityError> {
+        for entity in self.new.values() {
+            let Settings { forward_to, forward_dead_lettered_messages_to, .. } = entity.settings();
+            self.check_target(entity, "messages", forward_to.as_deref())?;
+            self.check_target(
+                entity,
+                "dead letters",
+                forward_dead_lettered_messages_to.as_deref(),
+            )?;
+        }
+        Ok(self.new)
+    }
+
+    fn check_target(
+        &self,
+        source: &Arc<Queue>,
+        what: &str,
+        target: Option<&str>,
+    ) -> Result<(), EntityError> {
+        let Some(name) = target else {
+            return Ok(());
+        };
+        self.find(&name.to_lowercase())
+            .filter(|target| target.kind() != Kind::Subscription && !Arc::ptr_eq(target, source))
+            .map(|_| ())
+            .ok_or_else(|| {
+                let problem =
+                    format!("it must forward {what} to another queue or a topic, found `{name}`");
+                invalid(source.path(), problem)
+            })
     }
 }
 
-/// Sets where an entity forwards to.
-fn connect(entities: &Entities, entity: &Arc<Queue>) -> Result<(), StartError> {
-    let settings = entity.settings();
-    if let Some(name) = &settings.forward_to {
-        entity.route_messages(target(entities, entity, "forward_to", name)?);
-    }
-    if let Some(name) = &settings.forward_dead_lettered_messages_to {
-        let option = "forward_dead_lettered_messages_to";
-        entity.route_dead_letters(target(entities, entity, option, name)?);
-    }
-    Ok(())
-}
-
-fn target(
-    entities: &Entities,
-    source: &Arc<Queue>,
-    option: &str,
-    name: &str,
-) -> Result<Target, StartError> {
-    let found = entities
-        .get(&name.to_lowercase())
-        .filter(|target| target.kind() != Kind::Subscription && !Arc::ptr_eq(target, source));
-    let problem = format!("`{option}` must name another queue or a topic, found `{name}`");
-    found
-        .map(|target| Target::Entity(Arc::downgrade(target)))
-        .ok_or_else(|| invalid(source.path(), problem))
-}
-
-fn named<T>(entity: &str, checked: Result<T, String>) -> Result<T, StartError> {
+fn named<T>(entity: &str, checked: Result<T, String>) -> Result<T, EntityError> {
     checked.map_err(|problem| invalid(entity, problem))
 }
 
-fn invalid(entity: &str, problem: String) -> StartError {
-    StartError::InvalidEntity { entity: entity.to_owned(), problem }
+fn invalid(entity: &str, problem: String) -> EntityError {
+    EntityError::Invalid { entity: entity.to_owned(), problem }
 }

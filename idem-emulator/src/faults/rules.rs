@@ -76,6 +76,23 @@ impl Faults {
         FaultHandle { faults: self.clone(), id, fired }
     }
 
+    /// Every armed rule with its id, and how often it has fired.
+    #[cfg(feature = "control")]
+    pub(crate) fn armed(&self) -> Vec<(u64, Fault, u64)> {
+        let rules = self.rules();
+        let fired = |rule: &Rule| rule.fired.load(Ordering::Relaxed);
+        rules.active.iter().map(|rule| (rule.id, rule.fault.clone(), fired(rule))).collect()
+    }
+
+    /// Disarms a rule; `false` if there is none of this id.
+    pub(crate) fn remove(&self, id: u64) -> bool {
+        let mut rules = self.rules();
+        let before = rules.active.len();
+        rules.active.retain(|rule| rule.id != id);
+        self.shared.any.store(!rules.active.is_empty(), Ordering::Release);
+        rules.active.len() < before
+    }
+
     /// Disarms every rule.
     pub fn clear(&self) {
         let mut rules = self.rules();
@@ -98,7 +115,7 @@ impl Faults {
             return None;
         }
         self.rules().active.iter_mut().find_map(|rule| {
-            let fault = F::of(rule.fault.effect).filter(|fault| possible(*fault))?;
+            let fault = F::of(rule.fault.effect()).filter(|fault| possible(*fault))?;
             let decides = rule.matches(occasion) && rule.decide();
             decides.then(|| (fault, rule.decision()))
         })
@@ -140,7 +157,7 @@ impl Rule {
 
     fn decision(&mut self) -> Decision {
         self.pending += 1;
-        Decision { rule: self.id, kind: self.fault.effect.kind() }
+        Decision { rule: self.id, kind: self.fault.kind }
     }
 
     fn decide(&mut self) -> bool {
@@ -163,6 +180,11 @@ pub struct FaultHandle {
 }
 
 impl FaultHandle {
+    #[cfg(feature = "control")]
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
     /// How many times the rule has fired. Every firing is also in the event log.
     #[must_use]
     pub fn fired(&self) -> u64 {
@@ -171,9 +193,7 @@ impl FaultHandle {
 
     /// Disarms the rule.
     pub fn remove(&self) {
-        let mut rules = self.faults.rules();
-        rules.active.retain(|rule| rule.id != self.id);
-        self.faults.shared.any.store(!rules.active.is_empty(), Ordering::Release);
+        self.faults.remove(self.id);
     }
 }
 

@@ -115,6 +115,7 @@ impl Problem {
 fn send_status(error: &SendError) -> i32 {
     match error {
         SendError::Full { .. } => 403,
+        SendError::Deleted { .. } => 404,
         SendError::SessionIdMissing { .. }
         | SendError::Limit(_)
         | SendError::PartitionKeyDiffers => 400,

@@ -12,7 +12,7 @@ mod tests;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use crate::broker::{Acknowledgement, Node};
+use crate::broker::{Acknowledgement, Node, Queue};
 use crate::codec::message::Sections;
 use crate::codec::{Raw, encode};
 
@@ -68,6 +68,13 @@ impl RequestNode {
             (Self::Cbs, Self::Cbs) => true,
             (Self::Entity(one), Self::Entity(other)) => one.name() == other.name(),
             (Self::Cbs, Self::Entity(_)) | (Self::Entity(_), Self::Cbs) => false,
+        }
+    }
+
+    pub(crate) fn entity(&self) -> Option<&Queue> {
+        match self {
+            Self::Cbs => None,
+            Self::Entity(node) => Some(&node.queue),
         }
     }
 

@@ -1,7 +1,7 @@
 //! What happens at the edges of the protocol.
 
 use azservicebus::{ServiceBusReceiverOptions, ServiceBusSenderOptions};
-use idem_emulator::{Emulator, EventKind, QueueOptions, StartError};
+use idem_emulator::{Emulator, EntityError, EventKind, QueueOptions, StartError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -230,7 +230,8 @@ async fn wrong_options_are_named() {
         .queue(QueueOptions::new("A"))
         .start()
         .await;
-    assert!(matches!(twice.unwrap_err(), StartError::DuplicateEntity { entity } if entity == "A"));
+    let exists = EntityError::Exists { entity: "A".to_owned() };
+    assert!(matches!(twice.unwrap_err(), StartError::Entity(error) if error == exists));
     let wrong =
         Emulator::builder().queue(QueueOptions::new("a").max_delivery_count(0)).start().await;
     let error = wrong.unwrap_err().to_string();

@@ -6,7 +6,6 @@
 mod account;
 mod mariadb;
 mod postgres;
-mod server;
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -16,8 +15,8 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use tempfile::TempDir;
 
-use self::server::Server;
 use crate::report::Report;
+use crate::server::Server;
 use crate::shell::Shell;
 
 /// Where the tests find PostgreSQL.

@@ -6,8 +6,8 @@ use anyhow::{Context, Result};
 use rustix::process::Signal;
 
 use super::account::Account;
-use super::server::{Launch, Server};
 use super::{make_server_folder, random_password};
+use crate::server::{Launch, Server};
 use crate::shell::Shell;
 use crate::{debian, tools};
 

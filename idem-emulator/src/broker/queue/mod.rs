@@ -7,7 +7,7 @@ mod send;
 mod sessions;
 mod settle;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use super::Context;
 use super::duplicates::DuplicateWindow;
@@ -19,8 +19,7 @@ use crate::faults::{Decision, FaultPoint, Occasion, RequestFault};
 use crate::options::Settings;
 use crate::rules::Rules;
 pub(crate) use receive::{DeferredError, Delivery, ReceiveMode};
-pub(super) use route::Target;
-use route::{Outbound, Routes};
+use route::Outbound;
 pub(crate) use send::{MessageNotFound, SendError};
 pub(crate) use sessions::{SessionError, SessionGrant, SessionWish};
 pub(crate) use settle::{SettleError, Settlement};
@@ -34,6 +33,7 @@ pub(crate) enum Part {
 
 /// How many messages a queue holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "control", derive(serde::Serialize))]
 pub struct Counts {
     /// Messages that receivers can have now.
     pub active: usize,
@@ -55,17 +55,21 @@ pub(crate) struct Queue {
     name: Arc<str>,
     dead_letter_name: Arc<str>,
     context: Arc<Context>,
-    routes: Routes,
+    /// Of a topic.
+    subscriptions: RwLock<Vec<Arc<Self>>>,
     initial_rules: Rules,
     state: Mutex<State>,
 }
 
-/// What a queue is to clients.
+/// What an entity is to clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+#[cfg_attr(feature = "control", derive(serde::Serialize), serde(rename_all = "snake_case"))]
+pub enum Kind {
+    /// It is sent to, and received from.
     Queue,
-    /// Where a topic takes messages in. It keeps only those that are scheduled.
+    /// It is sent to. It keeps only messages that are scheduled.
     Topic,
+    /// It is received from, and gets what is sent to its topic.
     Subscription,
 }
 
@@ -82,6 +86,8 @@ struct State {
     rules: Rules,
     /// Messages that have left for other entities, and are handed over once nothing is locked.
     outbound: Vec<Outbound>,
+    /// Links may know the queue for a while after it is gone; it takes nothing in any more.
+    deleted: bool,
 }
 
 impl State {
@@ -117,6 +123,7 @@ impl Queue {
             charge: 0,
             rules: rules.clone(),
             outbound: Vec::new(),
+            deleted: false,
         };
         Self {
             kind,
@@ -124,7 +131,7 @@ impl Queue {
             name: Arc::from(name),
             dead_letter_name: Arc::from(format!("{name}/$DeadLetterQueue")),
             context,
-            routes: Routes::default(),
+            subscriptions: RwLock::default(),
             initial_rules: rules,
             state: Mutex::new(state),
         }
@@ -143,7 +150,7 @@ impl Queue {
         &self.settings
     }
 
-    pub(super) fn path(&self) -> &str {
+    pub(crate) fn path(&self) -> &str {
         &self.name
     }
 
@@ -185,7 +192,21 @@ impl Queue {
 
     /// Removes every message and lock, dead-lettered ones too. Remembered message ids stay.
     pub(crate) fn purge(&self) {
+        self.empty(&mut self.lock());
+    }
+
+    /// The entity is gone, and its messages with it.
+    pub(crate) fn delete(&self) {
         let mut state = self.lock();
+        self.empty(&mut state);
+        state.deleted = true;
+    }
+
+    pub(crate) fn is_deleted(&self) -> bool {
+        self.lock().deleted
+    }
+
+    fn empty(&self, state: &mut State) {
         let mut owed = state.main.clear();
         owed.append(&mut state.dead_letter.clear());
         for decision in &owed {

@@ -1,29 +1,17 @@
 //! From one entity to the next: topics to their subscriptions, and forwarding.
 
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, PoisonError};
 
 use super::{Kind, Part, Queue, SendError, State};
 use crate::broker::limits::PROPERTIES_MAX;
 use crate::broker::message::{Message, Submission};
-use crate::broker::{FORWARDS_MAX, HEADER_SIZE_EXCEEDED, SESSION_ID_IS_NULL, TOO_MANY_FORWARDS};
+use crate::broker::{
+    FORWARDS_MAX, HEADER_SIZE_EXCEEDED, SESSION_ID_IS_NULL, TARGET_NOT_FOUND, TOO_MANY_FORWARDS,
+};
 use crate::clock::Timestamp;
 use crate::codec::message::{View, properties_size, rewritten};
 use crate::events::EventKind;
 use crate::rules::{Rule, RuleError};
-
-/// Where the messages of an entity go, if they do not stay. Set once, before the first message.
-#[derive(Debug, Default)]
-pub(super) struct Routes {
-    messages: OnceLock<Target>,
-    dead_letters: OnceLock<Target>,
-}
-
-#[derive(Debug)]
-pub(crate) enum Target {
-    /// Entities may forward in a circle, so they do not own each other.
-    Entity(Weak<Queue>),
-    Subscriptions(Vec<Arc<Queue>>),
-}
 
 /// A message on its way out.
 #[derive(Debug)]
@@ -39,19 +27,25 @@ enum Exit {
 }
 
 impl Queue {
-    /// Sends every message on. Only the first call counts.
-    pub(crate) fn route_messages(&self, target: Target) {
-        let _first = self.routes.messages.set(target);
+    /// A topic has one more subscription.
+    pub(crate) fn subscribe(&self, subscription: Arc<Self>) {
+        self.subscriptions.write().unwrap_or_else(PoisonError::into_inner).push(subscription);
     }
 
-    /// Sends every dead letter on. Only the first call counts.
-    pub(crate) fn route_dead_letters(&self, target: Target) {
-        let _first = self.routes.dead_letters.set(target);
+    /// A topic has lost a subscription.
+    pub(crate) fn unsubscribe(&self, subscription: &Arc<Self>) {
+        let mut subscriptions = self.subscriptions.write().unwrap_or_else(PoisonError::into_inner);
+        subscriptions.retain(|known| !Arc::ptr_eq(known, subscription));
+    }
+
+    /// A copy: what is done with the subscriptions must not keep others from changing them.
+    pub(crate) fn subscriptions(&self) -> Vec<Arc<Self>> {
+        self.subscriptions.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Whether messages stay here to be received.
     pub(crate) fn keeps_messages(&self) -> bool {
-        self.kind != Kind::Topic && self.routes.messages.get().is_none()
+        self.kind != Kind::Topic && self.settings.forward_to.is_none()
     }
 
     /// A message is enqueued: it stays, or it goes on.
@@ -65,7 +59,7 @@ impl Queue {
     }
 
     pub(super) fn place_dead_letter(&self, state: &mut State, message: Message) {
-        if self.routes.dead_letters.get().is_some() {
+        if self.settings.forward_dead_lettered_messages_to.is_some() {
             state.outbound.push(Outbound { exit: Exit::DeadLetters, message });
         } else {
             self.keep_dead_letter(state, message);
@@ -80,52 +74,43 @@ impl Queue {
     /// Whether the entities that would get these messages have room. Others may fill them meanwhile:
     /// what is on its way is let in.
     pub(super) fn check_targets(&self, submissions: &[Submission]) -> Result<(), SendError> {
-        match self.routes.messages.get() {
-            None => Ok(()),
-            Some(Target::Entity(target)) => {
-                target.upgrade().map_or(Ok(()), |target| target.check_room_for(submissions))
-            }
-            Some(Target::Subscriptions(subscriptions)) => {
-                subscriptions.iter().try_for_each(|queue| queue.check_room_for(submissions))
-            }
-        }
+        let target = self.settings.forward_to.as_deref().and_then(|name| self.context.entity(name));
+        target.iter().try_for_each(|target| target.check_room_for(submissions))?;
+        self.subscriptions().iter().try_for_each(|queue| queue.check_room_for(submissions))
     }
 
     /// Nothing is locked here. The number of forwards bounds the depth.
     pub(super) fn hand_over(&self, outbound: Vec<Outbound>) {
-        for Outbound { exit, mut message } in outbound {
-            let route = match exit {
-                Exit::Messages => &self.routes.messages,
-                Exit::DeadLetters => &self.routes.dead_letters,
+        for Outbound { exit, message } in outbound {
+            let target = match exit {
+                Exit::Messages => &self.settings.forward_to,
+                Exit::DeadLetters => &self.settings.forward_dead_lettered_messages_to,
             };
-            match route.get() {
-                Some(Target::Subscriptions(subscriptions)) => {
-                    let limits = [message.time_to_live, self.settings.default_time_to_live];
-                    message.time_to_live = limits.into_iter().flatten().min();
-                    let view = View::of(&message.content);
-                    for subscription in subscriptions {
-                        subscription.take_copies(&message, &view);
-                    }
-                }
-                Some(Target::Entity(target)) => self.forward(target, message),
-                None => {}
+            match target {
+                Some(target) => self.forward(target, message),
+                None => self.publish(message),
             }
         }
     }
 
-    fn forward(&self, target: &Weak<Self>, mut message: Message) {
-        // It is gone only while the whole broker goes.
-        let Some(target) = target.upgrade() else {
-            return;
+    /// A message of a topic goes to its subscriptions.
+    fn publish(&self, mut message: Message) {
+        let limits = [message.time_to_live, self.settings.default_time_to_live];
+        message.time_to_live = limits.into_iter().flatten().min();
+        let view = View::of(&message.content);
+        for subscription in self.subscriptions() {
+            subscription.take_copies(&message, &view);
+        }
+    }
+
+    fn forward(&self, target: &str, mut message: Message) {
+        let Some(target) = self.context.entity(target) else {
+            let description = format!("There is no entity `{target}` to forward the message to.");
+            return self.keep_undeliverable(message, TARGET_NOT_FOUND, description);
         };
         if message.forwards >= FORWARDS_MAX {
             let description = format!("The message was forwarded {FORWARDS_MAX} times already.");
-            self.step(|state, _| {
-                let reason = Some(TOO_MANY_FORWARDS.into());
-                let message = self.as_dead_letter(message, reason, Some(description.into()));
-                self.keep_dead_letter(state, message);
-            });
-            return;
+            return self.keep_undeliverable(message, TOO_MANY_FORWARDS, description);
         }
         message.forwards += 1;
         let to = Arc::clone(&target.name);
@@ -133,10 +118,22 @@ impl Queue {
         target.take_in(message);
     }
 
+    /// A message that cannot be forwarded stays among the dead letters.
+    fn keep_undeliverable(&self, message: Message, reason: &str, description: String) {
+        self.step(|state, _| {
+            if state.deleted {
+                return;
+            }
+            let message =
+                self.as_dead_letter(message, Some(reason.into()), Some(description.into()));
+            self.keep_dead_letter(state, message);
+        });
+    }
+
     /// Takes a message from another entity.
     fn take_in(&self, mut message: Message) {
         self.step(|state, now| {
-            if self.is_duplicate(state, message.id.as_ref(), now) {
+            if state.deleted || self.is_duplicate(state, message.id.as_ref(), now) {
                 return;
             }
             message.original_number.get_or_insert(message.sequence_number);
@@ -147,7 +144,7 @@ impl Queue {
     /// Takes what its rules want of a message of its topic.
     fn take_copies(&self, message: &Message, view: &View<'_>) {
         self.step(|state, now| {
-            let copies = state.rules.copies(view);
+            let copies = if state.deleted { Vec::new() } else { state.rules.copies(view) };
             for changes in copies {
                 let mut copy = message.clone();
                 if !changes.is_empty() {

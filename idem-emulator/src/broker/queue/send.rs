@@ -21,6 +21,8 @@ pub(crate) enum SendError {
     SessionIdMissing { name: Arc<str> },
     #[error(transparent)]
     Limit(#[from] LimitError),
+    #[error("The messaging entity '{name}' could not be found.")]
+    Deleted { name: Arc<str> },
     #[error("The partition key of a message with a session id must be the session id.")]
     PartitionKeyDiffers,
     #[error("The server is busy; a fault rule says so. Try again later.")]
@@ -32,6 +34,7 @@ impl SendError {
     pub(crate) fn condition(&self) -> &'static str {
         match self {
             Self::Full { .. } => "amqp:resource-limit-exceeded",
+            Self::Deleted { .. } => "amqp:not-found",
             Self::SessionIdMissing { .. } => "amqp:not-allowed",
             Self::Limit(error) => error.condition(),
             Self::PartitionKeyDiffers => "com.microsoft:argument-error",
@@ -52,6 +55,9 @@ impl Queue {
         submissions.iter().try_for_each(|submission| self.check(submission))?;
         self.check_targets(&submissions)?;
         self.step(|state, now| {
+            if state.deleted {
+                return Err(SendError::Deleted { name: Arc::clone(&self.name) });
+            }
             if let Some(duplicates) = &mut state.duplicates {
                 duplicates.prune(now);
             }

@@ -12,6 +12,7 @@ use crate::events::{EventKind, EventTotals};
 use crate::faults::{Ending, Fault, FaultKind};
 use crate::options::{QueueOptions, SubscriptionOptions, TopicOptions};
 
+mod entities;
 mod limits;
 mod queues;
 mod routes;
@@ -36,7 +37,7 @@ impl Bench {
         let clock = Clock::manual();
         let events = Events::new(clock.clone(), 1000);
         let broker = Arc::new(Broker::new(topology, clock.clone(), events).unwrap());
-        let listener: std::sync::Weak<dyn OnAdvance> = Arc::<Broker>::downgrade(&broker) as _;
+        let listener: Weak<dyn OnAdvance> = Arc::<Broker>::downgrade(&broker) as _;
         assert!(clock.listen(listener));
         Self { broker, clock }
     }

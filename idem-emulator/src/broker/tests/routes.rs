@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::codec::message::{Sections, submission as read};
-use crate::error::StartError;
 use crate::rules::{CorrelationFilter, Filter, Rule, Rules};
 use fe2o3_amqp_types::messaging::message::__private::Serializable;
 use fe2o3_amqp_types::messaging::{
@@ -249,14 +248,14 @@ fn a_chain_ends_in_the_subscriptions_of_a_topic() {
 fn wrong_topologies_name_the_entity_and_what_is_wrong() {
     let rule = || Rule::new("r", Filter::sql("colour ="));
     let cases = [
-        (vec![QueueOptions::new("a").forward_to("a")], Vec::new(), "`forward_to`"),
+        (vec![QueueOptions::new("a").forward_to("a")], Vec::new(), "forward messages to another"),
         (vec![QueueOptions::new("a").forward_to("b")], Vec::new(), "found `b`"),
         (
             vec![QueueOptions::new("a").forward_dead_lettered_messages_to("b")],
             Vec::new(),
-            "`forward_dead_lettered_messages_to`",
+            "forward dead letters to another",
         ),
-        (vec![QueueOptions::new("t")], vec![TopicOptions::new("T")], "`T` is declared twice"),
+        (vec![QueueOptions::new("t")], vec![TopicOptions::new("T")], "`T` exists already"),
         (
             Vec::new(),
             vec![TopicOptions::new("t").subscription(SubscriptionOptions::new("s").rule(rule()))],
@@ -271,7 +270,7 @@ fn wrong_topologies_name_the_entity_and_what_is_wrong() {
     for (queues, topics, expected) in cases {
         let events = Events::new(Clock::manual(), 1);
         let topology = Topology { queues, topics };
-        let error: StartError = Broker::new(topology, Clock::manual(), events).unwrap_err();
+        let error = Broker::new(topology, Clock::manual(), events).unwrap_err();
         assert!(error.to_string().contains(expected), "{error}");
     }
 }

@@ -17,21 +17,21 @@ const PORT_ATTEMPTS_MAX: usize = 5;
 const START_LIMIT: Duration = Duration::from_secs(60);
 
 /// How one kind of server is started and recognised.
-pub(super) struct Launch<'a> {
-    pub(super) log: PathBuf,
+pub(crate) struct Launch<'a> {
+    pub(crate) log: PathBuf,
     /// What the server writes to its log when it takes connections.
-    pub(super) ready: &'static str,
+    pub(crate) ready: &'static str,
     /// What makes it end in order without waiting for its clients.
-    pub(super) stop: Signal,
+    pub(crate) stop: Signal,
     /// The command for a port.
-    pub(super) command: &'a dyn Fn(u16) -> Result<Command>,
+    pub(crate) command: &'a dyn Fn(u16) -> Result<Command>,
     /// The URL for a port.
-    pub(super) url: &'a dyn Fn(u16) -> String,
+    pub(crate) url: &'a dyn Fn(u16) -> String,
 }
 
 /// A running server. Dropping it stops it.
 #[derive(Debug)]
-pub(super) struct Server {
+pub(crate) struct Server {
     child: Child,
     stop: Signal,
     url: String,
@@ -45,7 +45,7 @@ enum Start {
 
 impl Server {
     /// Starts the server on a free port and waits until it takes connections.
-    pub(super) fn start(shell: &Shell, launch: &Launch<'_>) -> Result<Self> {
+    pub(crate) fn start(shell: &Shell, launch: &Launch<'_>) -> Result<Self> {
         for _ in 0..PORT_ATTEMPTS_MAX {
             let port = free_port()?;
             let (output, errors) = shell::open_log(&launch.log)?;
@@ -77,11 +77,15 @@ impl Server {
         Ok(start)
     }
 
-    pub(super) fn url(&self) -> &str {
+    pub(crate) fn url(&self) -> &str {
         &self.url
     }
 
-    pub(super) fn stop(&mut self) -> Result<()> {
+    pub(crate) fn is_running(&mut self) -> Result<bool> {
+        Ok(self.child.try_wait()?.is_none())
+    }
+
+    pub(crate) fn stop(&mut self) -> Result<()> {
         shell::stop(&mut self.child, self.stop)
     }
 }
@@ -95,7 +99,7 @@ impl Drop for Server {
 }
 
 /// A loopback port that nobody listens on now. It may be lost before it is used.
-fn free_port() -> Result<u16> {
+pub(crate) fn free_port() -> Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free loopback port")?;
     Ok(listener.local_addr()?.port())
 }
