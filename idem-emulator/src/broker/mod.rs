@@ -99,7 +99,9 @@ impl Context {
     fn entity(&self, path: &str) -> Option<Arc<Queue>> {
         self.directory.upgrade()?.find(path)
     }
+}
 
+impl Context {
     /// Wakes somebody once, at a point in time.
     pub(crate) fn wake_at(&self, at: Timestamp, waker: Waker) {
         self.timers.add(at, waker);
@@ -216,8 +218,8 @@ impl Broker {
         // What becomes due earlier while this looks around arms the alarm again.
         self.context.alarm.disarm();
         let timer = self.context.timers.fire(self.context.clock.now());
-        let next =
-            self.directory.all().into_iter().filter_map(|queue| queue.sweep()).chain(timer).min();
+        let queues = self.directory.all();
+        let next = queues.iter().filter_map(|queue| queue.sweep()).chain(timer).min();
         if let Some(deadline) = next {
             self.context.alarm.expect(deadline);
         }

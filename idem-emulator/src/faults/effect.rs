@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::FaultKind;
+use super::{Fault, FaultKind};
 
 /// How a connection ends on purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,42 +118,44 @@ impl FaultPoint for RequestFault {
     }
 }
 
-impl Effect {
-    pub(super) fn kind(self) -> FaultKind {
-        match self {
-            Self::Send(fault) => match fault {
-                SendFault::Lose => FaultKind::DropConnectionAtSend,
-                SendFault::LoseAnswer => FaultKind::DropConnectionAfterSend,
-                SendFault::Refuse => FaultKind::RefuseSend,
-                SendFault::Detach => FaultKind::DetachAtSend,
-            },
-            Self::Delivery(fault) => match fault {
-                DeliveryFault::Redeliver => FaultKind::Redeliver,
-                DeliveryFault::ExpireLock => FaultKind::ExpireLock,
-                DeliveryFault::LoseSessionLock => FaultKind::LoseSessionLock,
-                DeliveryFault::Delay(_) => FaultKind::DelayDelivery,
-                DeliveryFault::PassOver => FaultKind::Reorder,
-                DeliveryFault::EndConnection(Ending::Cut) => FaultKind::DropConnectionAtDelivery,
-                DeliveryFault::EndConnection(Ending::Close) => FaultKind::CloseConnectionAtDelivery,
-            },
-            Self::Settlement(fault) => match fault {
-                SettlementFault::Lose(None) => FaultKind::LoseSettlement,
-                SettlementFault::Lose(Some(Ending::Cut)) => FaultKind::DropConnectionAtSettlement,
-                SettlementFault::Lose(Some(Ending::Close)) => {
-                    FaultKind::CloseConnectionAtSettlement
-                }
-                SettlementFault::LoseAnswer { cut: false } => FaultKind::LoseSettlementAnswer,
-                SettlementFault::LoseAnswer { cut: true } => {
-                    FaultKind::DropConnectionAfterSettlement
-                }
-                SettlementFault::DelayAnswer(_) => FaultKind::DelaySettlementAnswer,
-                SettlementFault::Forget => FaultKind::ForgetCompletion,
-            },
-            Self::Request(fault) => match fault {
-                RequestFault::Lose => FaultKind::LoseRequest,
-                RequestFault::Refuse => FaultKind::RefuseRequest,
-                RequestFault::TimeOut => FaultKind::TimeOutRequest,
-            },
+impl Fault {
+    pub(super) fn effect(&self) -> Effect {
+        match self.kind {
+            FaultKind::Redeliver => Effect::Delivery(DeliveryFault::Redeliver),
+            FaultKind::ExpireLock => Effect::Delivery(DeliveryFault::ExpireLock),
+            FaultKind::LoseSessionLock => Effect::Delivery(DeliveryFault::LoseSessionLock),
+            FaultKind::DelayDelivery => Effect::Delivery(DeliveryFault::Delay(self.by)),
+            FaultKind::Reorder => Effect::Delivery(DeliveryFault::PassOver),
+            FaultKind::DropConnectionAtDelivery => {
+                Effect::Delivery(DeliveryFault::EndConnection(Ending::Cut))
+            }
+            FaultKind::CloseConnectionAtDelivery => {
+                Effect::Delivery(DeliveryFault::EndConnection(Ending::Close))
+            }
+            FaultKind::LoseSettlement => Effect::Settlement(SettlementFault::Lose(None)),
+            FaultKind::DropConnectionAtSettlement => {
+                Effect::Settlement(SettlementFault::Lose(Some(Ending::Cut)))
+            }
+            FaultKind::CloseConnectionAtSettlement => {
+                Effect::Settlement(SettlementFault::Lose(Some(Ending::Close)))
+            }
+            FaultKind::LoseSettlementAnswer => {
+                Effect::Settlement(SettlementFault::LoseAnswer { cut: false })
+            }
+            FaultKind::DropConnectionAfterSettlement => {
+                Effect::Settlement(SettlementFault::LoseAnswer { cut: true })
+            }
+            FaultKind::DelaySettlementAnswer => {
+                Effect::Settlement(SettlementFault::DelayAnswer(self.by))
+            }
+            FaultKind::ForgetCompletion => Effect::Settlement(SettlementFault::Forget),
+            FaultKind::DropConnectionAtSend => Effect::Send(SendFault::Lose),
+            FaultKind::DropConnectionAfterSend => Effect::Send(SendFault::LoseAnswer),
+            FaultKind::RefuseSend => Effect::Send(SendFault::Refuse),
+            FaultKind::DetachAtSend => Effect::Send(SendFault::Detach),
+            FaultKind::LoseRequest => Effect::Request(RequestFault::Lose),
+            FaultKind::RefuseRequest => Effect::Request(RequestFault::Refuse),
+            FaultKind::TimeOutRequest => Effect::Request(RequestFault::TimeOut),
         }
     }
 }

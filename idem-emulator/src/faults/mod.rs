@@ -2,18 +2,13 @@
 //! wrong.
 
 mod effect;
-#[cfg(feature = "control")]
-mod json;
 mod rules;
 
 use std::time::Duration;
 
-use effect::Effect;
 pub(crate) use effect::{
     DeliveryFault, Ending, FaultPoint, RequestFault, SendFault, SettlementFault,
 };
-#[cfg(feature = "control")]
-pub(crate) use json::Written as WrittenFault;
 pub(crate) use rules::{Decision, Occasion};
 pub use rules::{FaultHandle, Faults};
 
@@ -67,6 +62,14 @@ pub enum FaultKind {
     TimeOutRequest,
 }
 
+impl FaultKind {
+    /// Whether it puts something off, by a time that has to be given.
+    #[cfg(feature = "control")]
+    pub(crate) fn is_delay(self) -> bool {
+        matches!(self, Self::DelayDelivery | Self::DelaySettlementAnswer)
+    }
+}
+
 /// A rule: which fault, and at which events it fires.
 ///
 /// Each fault belongs to one kind of event. At a *send*, a client sends a message or a batch over a
@@ -88,20 +91,23 @@ pub enum FaultKind {
 #[derive(Debug, Clone)]
 #[must_use = "a fault does nothing until it is added to an emulator's faults"]
 pub struct Fault {
-    effect: Effect,
-    entity: Option<String>,
-    message: Option<String>,
-    operation: Option<String>,
-    nth: Option<u64>,
-    probability: Option<f64>,
-    seed: u64,
-    times: Option<u64>,
+    pub(crate) kind: FaultKind,
+    /// How long something is put off, for the kinds that do so.
+    pub(crate) by: Duration,
+    pub(crate) entity: Option<String>,
+    pub(crate) message: Option<String>,
+    pub(crate) operation: Option<String>,
+    pub(crate) nth: Option<u64>,
+    pub(crate) probability: Option<f64>,
+    pub(crate) seed: u64,
+    pub(crate) times: Option<u64>,
 }
 
 impl Fault {
-    fn new(effect: Effect) -> Self {
+    fn new(kind: FaultKind) -> Self {
         Self {
-            effect,
+            kind,
+            by: Duration::ZERO,
             entity: None,
             message: None,
             operation: None,
@@ -123,7 +129,7 @@ impl Fault {
     /// on the entity; the rule has fired when it is handed out. If the first delivery is settled
     /// before that, nothing happens and the firing stays available. A second copy is never copied.
     pub fn redeliver() -> Self {
-        Self::new(Effect::Delivery(DeliveryFault::Redeliver))
+        Self::new(FaultKind::Redeliver)
     }
 
     /// At a delivery: the lock expires at once, after the message has been handed out.
@@ -131,7 +137,7 @@ impl Fault {
     /// The message goes back with its count raised by one, and a later settlement of this delivery
     /// is refused with `com.microsoft:message-lock-lost`.
     pub fn expire_lock() -> Self {
-        Self::new(Effect::Delivery(DeliveryFault::ExpireLock))
+        Self::new(FaultKind::ExpireLock)
     }
 
     /// At a delivery from a session: the lock of the session ends at once, after the message has been
@@ -140,13 +146,13 @@ impl Fault {
     /// The receiver is detached with `com.microsoft:session-lock-lost`. All the messages that it
     /// holds go back with their counts raised, and the session can be accepted again.
     pub fn lose_session_lock() -> Self {
-        Self::new(Effect::Delivery(DeliveryFault::LoseSessionLock))
+        Self::new(FaultKind::LoseSessionLock)
     }
 
     /// At a delivery: it does not happen, and nobody is handed the message for this long, by the
     /// emulator's clock. Other messages go first. A message is not delayed twice.
     pub fn delay_delivery(by: Duration) -> Self {
-        Self::new(Effect::Delivery(DeliveryFault::Delay(by)))
+        Self { by, ..Self::new(FaultKind::DelayDelivery) }
     }
 
     /// At a delivery: the message behind goes first, if there is one. Not in sessions, where order is
@@ -154,7 +160,7 @@ impl Fault {
     ///
     /// The message that is passed over is the one that the rule looks at.
     pub fn reorder() -> Self {
-        Self::new(Effect::Delivery(DeliveryFault::PassOver))
+        Self::new(FaultKind::Reorder)
     }
 
     /// At a delivery: the message is locked and written to the connection, which is then cut
@@ -162,31 +168,31 @@ impl Fault {
     ///
     /// The receiver may or may not see the message. Its lock lives on until it expires.
     pub fn drop_connection_at_delivery() -> Self {
-        Self::new(Effect::Delivery(DeliveryFault::EndConnection(Ending::Cut)))
+        Self::new(FaultKind::DropConnectionAtDelivery)
     }
 
     /// At a delivery: the message is locked and written to the connection, which is then closed with
     /// `amqp:connection:forced`. Its lock lives on until it expires.
     pub fn close_connection_at_delivery() -> Self {
-        Self::new(Effect::Delivery(DeliveryFault::EndConnection(Ending::Close)))
+        Self::new(FaultKind::CloseConnectionAtDelivery)
     }
 
     /// At a settlement: it is neither applied nor answered.
     ///
     /// The lock runs on, so the message comes again after it expires, with its count raised.
     pub fn lose_settlement() -> Self {
-        Self::new(Effect::Settlement(SettlementFault::Lose(None)))
+        Self::new(FaultKind::LoseSettlement)
     }
 
     /// At a settlement: it is not applied, and the connection is cut without an AMQP close.
     pub fn drop_connection_at_settlement() -> Self {
-        Self::new(Effect::Settlement(SettlementFault::Lose(Some(Ending::Cut))))
+        Self::new(FaultKind::DropConnectionAtSettlement)
     }
 
     /// At a settlement: it is not applied, and the connection is closed with
     /// `amqp:connection:forced`.
     pub fn close_connection_at_settlement() -> Self {
-        Self::new(Effect::Settlement(SettlementFault::Lose(Some(Ending::Close))))
+        Self::new(FaultKind::CloseConnectionAtSettlement)
     }
 
     /// At a settlement: it is applied, and never answered.
@@ -194,62 +200,62 @@ impl Fault {
     /// A receiver that waits for the answer gives up in the end; what it tries then is refused with
     /// `com.microsoft:message-lock-lost`, since the lock is gone.
     pub fn lose_settlement_answer() -> Self {
-        Self::new(Effect::Settlement(SettlementFault::LoseAnswer { cut: false }))
+        Self::new(FaultKind::LoseSettlementAnswer)
     }
 
     /// At a settlement: it is applied, and instead of an answer the connection is cut without an AMQP
     /// close.
     pub fn drop_connection_after_settlement() -> Self {
-        Self::new(Effect::Settlement(SettlementFault::LoseAnswer { cut: true }))
+        Self::new(FaultKind::DropConnectionAfterSettlement)
     }
 
     /// At a settlement: it is applied at once, and answered after this long, by the emulator's clock,
     /// if the link is still there then.
     pub fn delay_settlement_answer(by: Duration) -> Self {
-        Self::new(Effect::Settlement(SettlementFault::DelayAnswer(by)))
+        Self { by, ..Self::new(FaultKind::DelaySettlementAnswer) }
     }
 
     /// At a completion: it is answered as if the message were gone, and the message stays. It comes
     /// again at once, with the same sequence number and count.
     pub fn forget_completion() -> Self {
-        Self::new(Effect::Settlement(SettlementFault::Forget))
+        Self::new(FaultKind::ForgetCompletion)
     }
 
     /// At a send: nothing is stored, and the connection is cut without an AMQP close.
     pub fn drop_connection_at_send() -> Self {
-        Self::new(Effect::Send(SendFault::Lose))
+        Self::new(FaultKind::DropConnectionAtSend)
     }
 
     /// At a send: it is stored, and instead of an answer the connection is cut without an AMQP close.
     ///
     /// A client that sends again makes a second message of it, unless the entity detects duplicates.
     pub fn drop_connection_after_send() -> Self {
-        Self::new(Effect::Send(SendFault::LoseAnswer))
+        Self::new(FaultKind::DropConnectionAfterSend)
     }
 
     /// At a send: it is refused with `com.microsoft:server-busy`.
     pub fn refuse_send() -> Self {
-        Self::new(Effect::Send(SendFault::Refuse))
+        Self::new(FaultKind::RefuseSend)
     }
 
     /// At a send: nothing is stored, and the link is detached with `amqp:link:detach-forced`.
     pub fn detach_at_send() -> Self {
-        Self::new(Effect::Send(SendFault::Detach))
+        Self::new(FaultKind::DetachAtSend)
     }
 
     /// At a request: it is neither done nor answered.
     pub fn lose_request() -> Self {
-        Self::new(Effect::Request(RequestFault::Lose))
+        Self::new(FaultKind::LoseRequest)
     }
 
     /// At a request: it is not done, and answered with status 503, `com.microsoft:server-busy`.
     pub fn refuse_request() -> Self {
-        Self::new(Effect::Request(RequestFault::Refuse))
+        Self::new(FaultKind::RefuseRequest)
     }
 
     /// At a request: it is not done, and answered with status 408, `com.microsoft:timeout`.
     pub fn time_out_request() -> Self {
-        Self::new(Effect::Request(RequestFault::TimeOut))
+        Self::new(FaultKind::TimeOutRequest)
     }
 
     /// Only on this entity: a queue, a topic or `topic/Subscriptions/subscription`, or the last with

@@ -115,7 +115,7 @@ impl Faults {
             return None;
         }
         self.rules().active.iter_mut().find_map(|rule| {
-            let fault = F::of(rule.fault.effect).filter(|fault| possible(*fault))?;
+            let fault = F::of(rule.fault.effect()).filter(|fault| possible(*fault))?;
             let decides = rule.matches(occasion) && rule.decide();
             decides.then(|| (fault, rule.decision()))
         })
@@ -157,7 +157,7 @@ impl Rule {
 
     fn decision(&mut self) -> Decision {
         self.pending += 1;
-        Decision { rule: self.id, kind: self.fault.effect.kind() }
+        Decision { rule: self.id, kind: self.fault.kind }
     }
 
     fn decide(&mut self) -> bool {

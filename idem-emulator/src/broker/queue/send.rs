@@ -19,10 +19,10 @@ pub(crate) enum SendError {
     Full { name: Arc<str>, size_max: u64 },
     #[error("The queue `{name}` requires sessions: set the session id of each message.")]
     SessionIdMissing { name: Arc<str> },
-    #[error("The messaging entity '{name}' could not be found.")]
-    Deleted { name: Arc<str> },
     #[error(transparent)]
     Limit(#[from] LimitError),
+    #[error("The messaging entity '{name}' could not be found.")]
+    Deleted { name: Arc<str> },
     #[error("The partition key of a message with a session id must be the session id.")]
     PartitionKeyDiffers,
     #[error("The server is busy; a fault rule says so. Try again later.")]
