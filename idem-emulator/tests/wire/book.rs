@@ -55,3 +55,20 @@ async fn entities_come_and_go() {
     // ANCHOR_END: entities
     assert_eq!(emulator.entities().len(), 1);
 }
+
+/// The chapter's own examples of what one writes outside of Rust.
+#[cfg(feature = "config")]
+#[test]
+fn the_chapters_configuration_is_one() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../book/src/the-emulator.md");
+    let chapter = std::fs::read_to_string(path).unwrap();
+    let (_, after) = chapter.split_once("```json\n").expect("a configuration");
+    let (config, _) = after.split_once("```").expect("its end");
+    assert!(config.contains("PT30S"));
+    let builder = Emulator::builder().config(config).unwrap();
+    assert!(format!("{builder:?}").contains("news"));
+    let error = Emulator::builder().config(&config.replace("PT30S", "PT10M")).unwrap_err();
+    let (_, after) = chapter.split_once("```text\n").expect("an error");
+    let (text, _) = after.split_once("\n```").expect("its end");
+    assert_eq!(error.to_string(), text.replace('\n', " "));
+}
