@@ -63,6 +63,11 @@ impl Clock {
         }
     }
 
+    #[cfg(feature = "control")]
+    pub(crate) fn is_manual(&self) -> bool {
+        matches!(self.source, Source::Manual(_))
+    }
+
     pub(crate) fn now(&self) -> Timestamp {
         match &self.source {
             Source::System { origin, started } => origin.plus(started.elapsed()),

@@ -1,11 +1,8 @@
 //! Starting, inspecting and stopping an emulator.
 
-use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -16,6 +13,7 @@ use crate::codec;
 use crate::error::{EntityError, StartError, UnknownEntity};
 use crate::events::Events;
 use crate::faults::Faults;
+use crate::listen;
 use crate::options::{QueueOptions, SubscriptionOptions, TopicOptions};
 
 const MESSAGE_SIZE_MAX: usize = 256 * 1024;
@@ -28,6 +26,8 @@ pub struct EmulatorBuilder {
     topology: Topology,
     clock: Clock,
     port: u16,
+    #[cfg(feature = "control")]
+    http_port: Option<u16>,
     message_size_max: usize,
     event_capacity: usize,
 }
@@ -83,9 +83,17 @@ impl EmulatorBuilder {
         self
     }
 
+    /// Also serves `/health` and the control API over HTTP, on this TCP port of the loopback
+    /// interface; 0 lets the system choose. Whoever can open the port can do what this program can.
+    #[cfg(feature = "control")]
+    pub fn http_port(mut self, port: u16) -> Self {
+        self.http_port = Some(port);
+        self
+    }
+
     /// The largest message that is accepted, in bytes as encoded: 1 KiB to 100 MiB, by default
-    /// 256 KiB as in the standard tier of the cloud. A batch may have the larger of 1 MiB and this. Larger sends
-    /// are refused with `amqp:link:message-size-exceeded`.
+    /// 256 KiB as in the standard tier of the cloud. A batch may have the larger of 1 MiB and this.
+    /// Larger sends are refused with `amqp:link:message-size-exceeded`.
     pub fn message_size_max(mut self, bytes: usize) -> Self {
         self.message_size_max = bytes;
         self
@@ -110,18 +118,37 @@ impl EmulatorBuilder {
         self.check()?;
         let events = Events::new(self.clock.clone(), self.event_capacity);
         let broker = Arc::new(Broker::new(self.topology, self.clock.clone(), events)?);
-        let listener = listen(self.port).await?;
-        let address = listener
-            .local_addr()
-            .map_err(|source| StartError::Listen { port: self.port, source })?;
+        let (listener, port) = listen::open(self.port).await?;
+        #[cfg(feature = "control")]
+        let http = match self.http_port {
+            Some(port) => Some(listen::open(port).await?),
+            None => None,
+        };
         let weak: Weak<Broker> = Arc::downgrade(&broker);
         let needs_timer = !self.clock.listen(weak as Weak<dyn OnAdvance>);
 
         let (stop, stopped) = watch::channel(());
-        let service = amqp::Service::new(Arc::clone(&broker), self.message_size_max);
         let mut server = JoinSet::new();
-        server.spawn(serve(listener, service, needs_timer, stopped));
-        Ok(Emulator { broker, address, stop, server })
+        if needs_timer {
+            server.spawn(keep_time(Arc::clone(&broker), stopped.clone()));
+        }
+        #[cfg(feature = "control")]
+        let http_port = http.map(|(listener, port)| {
+            server.spawn(crate::control::serve(listener, Arc::clone(&broker), stopped.clone()));
+            port
+        });
+        let service = amqp::Service::new(Arc::clone(&broker), self.message_size_max);
+        server.spawn(listen::serve(listener, stopped, move |socket| {
+            amqp::serve(socket, service.clone())
+        }));
+        Ok(Emulator {
+            broker,
+            port,
+            #[cfg(feature = "control")]
+            http_port,
+            stop,
+            server,
+        })
     }
 
     fn check(&self) -> Result<(), StartError> {
@@ -141,33 +168,8 @@ impl EmulatorBuilder {
     }
 }
 
-async fn listen(port: u16) -> Result<TcpListener, StartError> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.map_err(|source| match source.kind() {
-        io::ErrorKind::AddrInUse => StartError::PortInUse { port },
-        _ => StartError::Listen { port, source },
-    })
-}
-
-/// Serves until the emulator is shut down, and then ends what it started.
-async fn serve(
-    listener: TcpListener,
-    service: amqp::Service,
-    needs_timer: bool,
-    mut stopped: watch::Receiver<()>,
-) {
-    let broker = service.broker();
-    let mut connections = JoinSet::new();
-    tokio::select! {
-        () = amqp::accept(&listener, &service, &mut connections) => {}
-        () = keep_time(&broker), if needs_timer => {}
-        _ = stopped.changed() => {}
-    }
-    drop(listener);
-    connections.shutdown().await;
-}
-
-/// Sleeps from what is due to what is due next.
-async fn keep_time(broker: &Broker) {
+/// Sleeps from what is due to what is due next, until the emulator is shut down.
+async fn keep_time(broker: Arc<Broker>, mut stopped: watch::Receiver<()>) {
     loop {
         let next = broker.sweep();
         let now = broker.context.clock.now();
@@ -175,6 +177,7 @@ async fn keep_time(broker: &Broker) {
         tokio::select! {
             () = broker.context.alarm.changed() => {}
             () = async { match sleep { Some(sleep) => sleep.await, None => std::future::pending().await } } => {}
+            _ = stopped.changed() => return,
         }
     }
 }
@@ -188,9 +191,11 @@ async fn keep_time(broker: &Broker) {
 #[must_use = "the emulator stops when it is dropped"]
 pub struct Emulator {
     broker: Arc<Broker>,
-    address: SocketAddr,
+    port: u16,
+    #[cfg(feature = "control")]
+    http_port: Option<u16>,
     stop: watch::Sender<()>,
-    /// Holds one task; dropping it ends the task and all that it started.
+    /// Dropping it ends the tasks and all that they started.
     server: JoinSet<()>,
 }
 
@@ -201,6 +206,8 @@ impl Emulator {
             topology: Topology::default(),
             clock: Clock::system(),
             port: 0,
+            #[cfg(feature = "control")]
+            http_port: None,
             message_size_max: MESSAGE_SIZE_MAX,
             event_capacity: EVENT_CAPACITY,
         }
@@ -213,14 +220,21 @@ impl Emulator {
         format!(
             "Endpoint=sb://localhost:{};SharedAccessKeyName=RootManageSharedAccessKey;\
              SharedAccessKey=SAS_KEY_VALUE;UseDevelopmentEmulator=true;",
-            self.port()
+            self.port
         )
     }
 
     /// The TCP port that it listens on.
     #[must_use]
     pub fn port(&self) -> u16 {
-        self.address.port()
+        self.port
+    }
+
+    /// The TCP port of the control API, if it was [asked for](EmulatorBuilder::http_port).
+    #[cfg(feature = "control")]
+    #[must_use]
+    pub fn http_port(&self) -> Option<u16> {
+        self.http_port
     }
 
     /// Creates a queue with its dead-letter queue. Clients can use it at once.
@@ -342,8 +356,8 @@ impl Emulator {
     pub async fn shutdown(self) {
         let Self { stop, mut server, .. } = self;
         drop(stop);
-        // It fails only if the runtime ended it first, which is what we wait for.
-        let _ended = server.join_next().await;
+        // A task fails only if the runtime ended it first, which is what we wait for.
+        while let Some(_ended) = server.join_next().await {}
     }
 }
 

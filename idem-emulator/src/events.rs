@@ -32,6 +32,8 @@ pub struct Event {
 ///
 /// Delivery counts are as on the wire: the number of failed deliveries so far, 0 at the first delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "control", derive(serde::Serialize))]
+#[cfg_attr(feature = "control", serde(tag = "kind", rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum EventKind {
     /// A message was stored where receivers can have it.
@@ -120,6 +122,7 @@ pub enum EventKind {
 
 /// How many events of each kind there were since the start or the last reset.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "control", derive(serde::Serialize))]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "each field counts the event kind of the same name")]
 pub struct EventTotals {
@@ -242,7 +245,13 @@ impl Events {
     /// The events that are still kept, oldest first.
     #[must_use]
     pub fn snapshot(&self) -> Vec<Event> {
-        self.recorded().after(0)
+        self.recorded().after(0).collect()
+    }
+
+    /// The oldest kept events with a sequence above `after`, at most `limit`.
+    #[cfg(feature = "control")]
+    pub(crate) fn page(&self, after: u64, limit: usize) -> Vec<Event> {
+        self.recorded().after(after).take(limit).collect()
     }
 
     /// The oldest kept event that `matches`, waiting for it if there is none yet.
@@ -257,7 +266,7 @@ impl Events {
             let mut added = std::pin::pin!(self.log.added.notified());
             // Listen before looking, so that an event in between is not missed.
             added.as_mut().enable();
-            let events = self.recorded().after(seen);
+            let events: Vec<_> = self.recorded().after(seen).collect();
             seen = events.last().map_or(seen, |event| event.sequence);
             if let Some(found) = events.into_iter().find(|event| matches(event)) {
                 return found;
@@ -316,12 +325,12 @@ impl Events {
 
 impl Recorded {
     /// The kept events with a sequence above `seen`.
-    fn after(&self, seen: u64) -> Vec<Event> {
+    fn after(&self, seen: u64) -> impl Iterator<Item = Event> {
         let kept = u64::try_from(self.kept.len()).unwrap_or(u64::MAX);
         let first = self.next_sequence.saturating_sub(kept);
-        let skip = usize::try_from((seen + 1).saturating_sub(first)).unwrap_or(usize::MAX);
-        let numbered = (first..).zip(&self.kept);
-        numbered.skip(skip).map(|(sequence, stored)| stored.to_event(sequence)).collect()
+        let skip = usize::try_from(seen.saturating_add(1).saturating_sub(first));
+        let numbered = (first..).zip(&self.kept).skip(skip.unwrap_or(usize::MAX));
+        numbered.map(|(sequence, stored)| stored.to_event(sequence))
     }
 }
 

@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What a fault does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "control", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "control", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum FaultKind {
     /// See [`Fault::redeliver`].
@@ -53,13 +55,13 @@ impl FaultKind {
 #[derive(Debug, Clone)]
 #[must_use = "a fault does nothing until it is added to an emulator's faults"]
 pub struct Fault {
-    kind: FaultKind,
-    entity: Option<String>,
-    message: Option<String>,
-    nth: Option<u64>,
-    probability: Option<f64>,
-    seed: u64,
-    times: Option<u64>,
+    pub(crate) kind: FaultKind,
+    pub(crate) entity: Option<String>,
+    pub(crate) message: Option<String>,
+    pub(crate) nth: Option<u64>,
+    pub(crate) probability: Option<f64>,
+    pub(crate) seed: u64,
+    pub(crate) times: Option<u64>,
 }
 
 impl Fault {
@@ -216,6 +218,23 @@ impl Faults {
         FaultHandle { faults: self.clone(), id, fired }
     }
 
+    /// Every armed rule with its id, and how often it has fired.
+    #[cfg(feature = "control")]
+    pub(crate) fn armed(&self) -> Vec<(u64, Fault, u64)> {
+        let rules = self.rules();
+        let fired = |rule: &Rule| rule.fired.load(Ordering::Relaxed);
+        rules.active.iter().map(|rule| (rule.id, rule.fault.clone(), fired(rule))).collect()
+    }
+
+    /// Disarms a rule; `false` if there is none of this id.
+    pub(crate) fn remove(&self, id: u64) -> bool {
+        let mut rules = self.rules();
+        let before = rules.active.len();
+        rules.active.retain(|rule| rule.id != id);
+        self.shared.any.store(!rules.active.is_empty(), Ordering::Release);
+        rules.active.len() < before
+    }
+
     /// Disarms every rule.
     pub fn clear(&self) {
         let mut rules = self.rules();
@@ -301,6 +320,11 @@ pub struct FaultHandle {
 }
 
 impl FaultHandle {
+    #[cfg(feature = "control")]
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
     /// How many times the rule has fired. Every firing is also in the event log.
     #[must_use]
     pub fn fired(&self) -> u64 {
@@ -309,9 +333,7 @@ impl FaultHandle {
 
     /// Disarms the rule.
     pub fn remove(&self) {
-        let mut rules = self.faults.rules();
-        rules.active.retain(|rule| rule.id != self.id);
-        self.faults.shared.any.store(!rules.active.is_empty(), Ordering::Release);
+        self.faults.remove(self.id);
     }
 }
 

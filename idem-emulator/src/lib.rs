@@ -52,10 +52,13 @@ mod clock;
 mod codec;
 #[cfg(feature = "config")]
 mod config;
+#[cfg(feature = "control")]
+mod control;
 mod emulator;
 mod error;
 mod events;
 mod faults;
+mod listen;
 mod management;
 mod options;
 mod rules;

@@ -24,9 +24,8 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::broker::Broker;
@@ -45,10 +44,6 @@ const READ_BYTES: usize = 64 * 1024;
 
 /// How long a closing connection may take to write its last words.
 const LINGER: Duration = Duration::from_secs(5);
-
-/// How long to wait after the system failed to accept a connection, for instance for want of
-/// file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 const BATCH_SIZE_MAX: usize = 1024 * 1024;
 
@@ -81,10 +76,6 @@ impl Service {
         let limits =
             Limits { message_size_max, batch_size_max: message_size_max.max(BATCH_SIZE_MAX) };
         Self { broker, limits }
-    }
-
-    pub(crate) fn broker(&self) -> Arc<Broker> {
-        Arc::clone(&self.broker)
     }
 
     fn broker_ref(&self) -> &Broker {
@@ -131,28 +122,6 @@ impl Shared {
     }
 }
 
-/// Accepts connections, each served by a task in `connections`.
-pub(crate) async fn accept(
-    listener: &TcpListener,
-    service: &Service,
-    connections: &mut JoinSet<()>,
-) {
-    loop {
-        tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((socket, _)) => {
-                    connections.spawn(serve(socket, service.clone()));
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
-            },
-            Some(_ended) = connections.join_next() => {}
-        }
-    }
-}
-
 /// Records the end of a connection, however it comes.
 struct Recorded(Service);
 
@@ -162,7 +131,7 @@ impl Drop for Recorded {
     }
 }
 
-async fn serve(socket: TcpStream, service: Service) {
+pub(crate) async fn serve(socket: TcpStream, service: Service) {
     service.record(EventKind::ConnectionOpened);
     let _recorded = Recorded(service.clone());
     if let Err(error) = exchange(socket, Connection::new(service)).await {

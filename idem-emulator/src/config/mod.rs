@@ -16,10 +16,9 @@ use serde::de::{DeserializeOwned, Deserializer, Error};
 
 use crate::broker::Topology;
 use crate::options::{QueueOptions, SubscriptionOptions, TopicOptions};
-use properties::{
-    Name, QueueProperties, SubscriptionName, SubscriptionProperties, TopicProperties,
-};
-use rules::Rules;
+use properties::{Name, SubscriptionName};
+pub(crate) use properties::{QueueProperties, SubscriptionProperties, TopicProperties};
+pub(crate) use rules::Rules;
 
 /// Why a configuration is not used.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,6 +5,8 @@
 mod support;
 
 mod cases;
+#[cfg(feature = "control")]
+mod control;
 mod entities;
 mod faults;
 mod locks;

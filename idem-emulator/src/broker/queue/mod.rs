@@ -33,6 +33,7 @@ pub(crate) enum Part {
 
 /// How many messages a queue holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "control", derive(serde::Serialize))]
 pub struct Counts {
     /// Messages that receivers can have now.
     pub active: usize,
@@ -62,6 +63,7 @@ pub(crate) struct Queue {
 
 /// What an entity is to clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "control", derive(serde::Serialize), serde(rename_all = "snake_case"))]
 pub enum Kind {
     /// It is sent to, and received from.
     Queue,
