@@ -107,10 +107,11 @@ async fn pass(mut client: TcpStream, mut server: TcpStream, shared: Arc<Shared>)
     }
 }
 
-/// Whether the statement is `COMMIT` by itself, as PostgreSQL's or MySQL's protocol frames it:
+/// Whether the statement ends with our `COMMIT`, as PostgreSQL's or MySQL's protocol frames it:
 /// `READ COMMITTED` is no commit.
 fn is_commit(bytes: &[u8]) -> bool {
-    bytes.windows(7).any(|word| word == b"COMMIT\0") || bytes.ends_with(b"\x03COMMIT")
+    let ending = b"; COMMIT AND CHAIN\0";
+    bytes.windows(ending.len()).any(|word| word == ending) || bytes.ends_with(b"\x03COMMIT")
 }
 
 impl Shared {

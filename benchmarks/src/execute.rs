@@ -3,16 +3,19 @@
 //! Three variants insert one row a message under a level 1 claim:
 //! - *plain*: `BEGIN`, a claim by `ON CONFLICT DO NOTHING`, the row, `COMMIT`;
 //! - *protocol*: the same protocol as ours by hand, with the try-lock in the claim (PostgreSQL) and
-//!   the guard before the commit;
+//!   the guard before the commit, in one query with it (PostgreSQL);
 //! - *idem*: `execute` with an annotated handler.
+//!
+//! A fourth gives `execute` a message that was handled before, in its second delivery.
 
+use anyhow::Context as _;
 use idem_runtime::store::{Postgres, Sqlite, Store};
 use idem_runtime::{
     Context, Delivery, Failure, Handler, Outcome, SourceId, Tx, execute, idempotent,
 };
 use idem_tests::database::{PostgresDatabase, SqliteFile};
 use serde::{Deserialize, Serialize};
-use sqlx::Executor;
+use sqlx::{AssertSqlSafe, Executor};
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
@@ -31,6 +34,8 @@ const INSERT: &str = "INSERT INTO orders (customer_id, amount_cents) VALUES ($1,
 const PLAIN: usize = 0;
 const PROTOCOL: usize = 1;
 const IDEM: usize = 2;
+const DUPLICATE: usize = 3;
+const VARIANTS: usize = 4;
 
 mod on_sqlite {
     use super::*;
@@ -107,25 +112,48 @@ mod on_postgres {
             .bind(fastrand::i64(..))
             .fetch_one(&mut *transaction)
             .await?;
-        anyhow::ensure!(taken && id.is_some());
+        anyhow::ensure!(taken);
         sqlx::query(INSERT).bind(7i64).bind(100i64).execute(&mut *transaction).await?;
-        let guard = "SELECT coalesce($1::text IS NULL OR $1 = pg_current_xact_id_if_assigned()::text, false)";
-        let ours: bool = sqlx::query_scalar(guard).bind(id).fetch_one(&mut *transaction).await?;
-        anyhow::ensure!(ours);
-        transaction.commit().await?;
+        let id: u64 = id.context("claimed")?.parse()?;
+        let commit = format!(
+            "SELECT CASE WHEN pg_current_xact_id_if_assigned()::text = '{id}' THEN 0 \
+             ELSE (coalesce(pg_current_xact_id_if_assigned()::text, '') || ' is another')::int END; \
+             COMMIT AND CHAIN"
+        );
+        transaction.execute(AssertSqlSafe(commit)).await?;
         Ok(())
     }
 }
 
 /// One message through our path.
 async fn through_idem<H: Handler<S>, S: Store>(store: &S) -> anyhow::Result<()> {
-    let body = serde_json::to_vec(&Order { customer_id: 7, amount_cents: 100 })?;
-    let delivery = Delivery::new(SourceId::new("bus.example.net", "orders"), body)
-        .with_message_id(format!("{:032x}", fastrand::u128(..)));
+    let delivery = delivery()?.with_message_id(format!("{:032x}", fastrand::u128(..)));
     match execute::<H, S>(store, &Context::of(delivery)).await {
         Outcome::Done(_) => Ok(()),
         outcome => anyhow::bail!("not done: {outcome:?}"),
     }
+}
+
+/// The message that is the same each time.
+async fn again_through_idem<H: Handler<S>, S: Store>(store: &S) -> anyhow::Result<()> {
+    let delivery = delivery()?.with_message_id("the same").with_delivery_count(2);
+    match execute::<H, S>(store, &Context::of(delivery)).await {
+        Outcome::Duplicate(_) => Ok(()),
+        outcome => anyhow::bail!("not a duplicate: {outcome:?}"),
+    }
+}
+
+/// Handles the message that is then the same each time.
+async fn once_through_idem<H: Handler<S>, S: Store>(store: &S) -> anyhow::Result<()> {
+    let delivery = delivery()?.with_message_id("the same");
+    let outcome = execute::<H, S>(store, &Context::of(delivery)).await;
+    anyhow::ensure!(matches!(outcome, Outcome::Done(_)), "not done: {outcome:?}");
+    Ok(())
+}
+
+fn delivery() -> anyhow::Result<Delivery> {
+    let body = serde_json::to_vec(&Order { customer_id: 7, amount_cents: 100 })?;
+    Ok(Delivery::new(SourceId::new("bus.example.net", "orders"), body))
 }
 
 /// How many messages each worker handles with each variant.
@@ -134,7 +162,9 @@ const ROUNDS: u32 = 1500;
 pub(crate) async fn run() -> anyhow::Result<()> {
     let file = SqliteFile::new().await;
     sqlx::query(TABLE).execute(file.store.pool()).await?;
-    let latencies = Latencies::<3>::measure(ROUNDS, async |variant| match variant {
+    once_through_idem::<on_sqlite::PlaceHandler, _>(&file.store).await?;
+    let latencies = Latencies::<VARIANTS>::measure(ROUNDS, async |variant| match variant {
+        DUPLICATE => again_through_idem::<on_sqlite::PlaceHandler, _>(&file.store).await,
         IDEM => through_idem::<on_sqlite::PlaceHandler, _>(&file.store).await,
         variant => on_sqlite::by_hand(&file.store, variant == PROTOCOL).await,
     })
@@ -143,11 +173,13 @@ pub(crate) async fn run() -> anyhow::Result<()> {
 
     let Some(database) = PostgresDatabase::new().await else { return Ok(()) };
     sqlx::query(TABLE).execute(database.store.pool()).await?;
+    once_through_idem::<on_postgres::PlaceHandler, _>(&database.store).await?;
     for concurrency in [1, 4, 16] {
         let mut workers = JoinSet::new();
         for _ in 0..concurrency {
             let store = database.store.clone();
-            workers.spawn(Latencies::<3>::measure(ROUNDS, async move |variant| match variant {
+            workers.spawn(Latencies::measure(ROUNDS, async move |variant| match variant {
+                DUPLICATE => again_through_idem::<on_postgres::PlaceHandler, _>(&store).await,
                 PLAIN => on_postgres::plain(&store).await,
                 PROTOCOL => on_postgres::protocol(&store).await,
                 _ => through_idem::<on_postgres::PlaceHandler, _>(&store).await,
@@ -161,9 +193,11 @@ pub(crate) async fn run() -> anyhow::Result<()> {
 }
 
 /// Ratios above 1 mean that ours is faster.
-fn print(engine: &str, concurrency: u32, latencies: &Latencies<3>) {
+fn print(engine: &str, concurrency: u32, latencies: &Latencies<VARIANTS>) {
     let same = latencies.ratio(IDEM, PROTOCOL);
     let plain = latencies.ratio(IDEM, PLAIN);
     println!("execute_{engine}_c{concurrency}_to_same_protocol: {same}");
     println!("execute_{engine}_c{concurrency}_to_plain_claim: {plain}");
+    let new = latencies.ratio(DUPLICATE, IDEM);
+    println!("execute_{engine}_c{concurrency}_duplicate_to_new: {new}");
 }

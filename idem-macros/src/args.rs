@@ -8,16 +8,18 @@ use syn::{Error, Expr, LitInt, LitStr, Path, Result, Token};
 
 use crate::errors::{self, Errors};
 use crate::key;
-use crate::model::{KeyField, Level};
+use crate::model::{KeyField, Level, Naming};
 
 /// The accepted arguments, for people.
-pub(crate) const ARGUMENTS: [&str; 4] = ["level", "key", "scope", "crate"];
+pub(crate) const ARGUMENTS: [&str; 6] = ["level", "key", "same", "replay", "scope", "crate"];
 
 /// The arguments in the parentheses after `idempotent`.
 #[derive(Default)]
 pub(crate) struct Args {
     pub(crate) level: Argument<Level>,
     pub(crate) key: Argument<Vec<KeyField>>,
+    pub(crate) same: Argument<Vec<KeyField>>,
+    pub(crate) replay: Argument<()>,
     pub(crate) scope: Argument<LitStr>,
     pub(crate) runtime: Argument<Path>,
 }
@@ -48,7 +50,9 @@ impl Args {
         let written = Written { name, value };
         match name.to_string().as_str() {
             "level" => self.level.fill(name, level(&written), errors),
-            "key" => self.key.fill(name, key(&written), errors),
+            "key" => self.key.fill(name, fields(&written, Naming::Key), errors),
+            "same" => self.same.fill(name, fields(&written, Naming::Same), errors),
+            "replay" => self.replay.fill(name, flag(&written), errors),
             "scope" => self.scope.fill(name, scope(&written), errors),
             "crate" => self.runtime.fill(name, runtime(&written), errors),
             _ => errors.push(errors::unknown_argument(name)),
@@ -119,14 +123,22 @@ fn level(written: &Written<'_>) -> Result<(Level, Span)> {
     Ok((level, value.span()))
 }
 
-fn key(written: &Written<'_>) -> Result<(Vec<KeyField>, Span)> {
+fn fields(written: &Written<'_>, naming: Naming) -> Result<(Vec<KeyField>, Span)> {
     if let [TokenTree::Group(paths)] = written.value
         && paths.delimiter() == Delimiter::Parenthesis
     {
-        return Ok((key::from_paths(paths)?, paths.span()));
+        return Ok((key::from_paths(paths, naming)?, paths.span()));
     }
-    let text = written.assigned::<LitStr>("key = \"customer_id, external_ref\"")?;
-    Ok((key::from_text(&text)?, text.span()))
+    let text = written.assigned::<LitStr>(naming.example())?;
+    Ok((key::from_text(&text, naming)?, text.span()))
+}
+
+/// An argument that is there or not.
+fn flag(written: &Written<'_>) -> Result<((), Span)> {
+    match written.value {
+        [] => Ok(((), written.name.span())),
+        _ => Err(written.malformed(&written.name.to_string())),
+    }
 }
 
 fn scope(written: &Written<'_>) -> Result<(LitStr, Span)> {

@@ -6,7 +6,7 @@ use syn::{GenericParam, Path, ReturnType, Safety, Type};
 use crate::args::{Args, Argument};
 use crate::errors::{self, Errors};
 use crate::item::HandlerFn;
-use crate::model::{Handler, Identity, Level, Parameters};
+use crate::model::{Handler, Identity, KeyField, Level, Parameters};
 
 pub(crate) fn check(
     args: Args,
@@ -24,6 +24,8 @@ pub(crate) fn check(
     let level = level(&args);
     let parameters = parameters(function, level, &mut errors);
     let output = output(function, &mut errors);
+    let same = same(&args, level, &mut errors);
+    let replay = replay(&args, level, &mut errors);
     let identity = identity(args, level, &mut errors);
     let handler = move || {
         let function = function.signature.ident.clone();
@@ -31,6 +33,8 @@ pub(crate) fn check(
             function,
             scope,
             identity: identity?,
+            same,
+            replay,
             parameters: parameters?,
             output: output?,
         })
@@ -111,6 +115,26 @@ fn identity(args: Args, level: Option<(Level, Span)>, errors: &mut Errors) -> Op
         }
         (_, Argument::Malformed) => None,
     }
+}
+
+fn same(args: &Args, level: Option<(Level, Span)>, errors: &mut Errors) -> Vec<KeyField> {
+    let Argument::Given(fields, span) = &args.same else { return Vec::new() };
+    if let Some((Level::Zero, _)) = level {
+        errors.push(errors::without_effect_at_level_zero(*span, "same"));
+    }
+    let key = args.key.given().map(Vec::as_slice).unwrap_or_default();
+    for field in fields.iter().filter(|field| key.iter().any(|other| other.name == field.name)) {
+        errors.push(errors::same_field_in_key(*span, &field.name));
+    }
+    fields.clone()
+}
+
+fn replay(args: &Args, level: Option<(Level, Span)>, errors: &mut Errors) -> bool {
+    let Argument::Given((), span) = &args.replay else { return false };
+    if let Some((Level::Zero, _)) = level {
+        errors.push(errors::without_effect_at_level_zero(*span, "replay"));
+    }
+    true
 }
 
 fn parameters(

@@ -8,7 +8,7 @@ use quote::ToTokens;
 use syn::Error;
 
 use crate::args::ARGUMENTS;
-use crate::model::Level;
+use crate::model::{Level, Naming};
 
 /// Collects mistakes, so that all of them are reported at once.
 #[derive(Default)]
@@ -75,20 +75,45 @@ pub(crate) fn key_without_effect(key: Span, level: Level) -> Error {
     Error::new(key, text)
 }
 
-pub(crate) fn key_empty(key: Span) -> Error {
-    Error::new(key, "`key` must name at least one field")
+pub(crate) fn without_effect_at_level_zero(at: Span, argument: &str) -> Error {
+    let text = format!(
+        "`{argument}` has no effect at `level = 0`\n\
+         help: remove `{argument}`, or let the handler claim with `level = 1` or `level = 2`"
+    );
+    Error::new(at, text)
 }
 
-pub(crate) fn key_field_not_a_path(at: impl ToTokens, field: &str) -> Error {
+/// Messages of one key agree in the key's fields by themselves.
+pub(crate) fn same_field_in_key(same: Span, field: &str) -> Error {
     let text = format!(
-        "key field `{field}` is not a field path\n\
-         help: name fields of the message, nested ones with dots: `customer_id`, `address.postcode`"
+        "`same` field `{field}` is part of the key\n\
+         help: name fields that are not in `key` and must not differ among messages of one key"
+    );
+    Error::new(same, text)
+}
+
+pub(crate) fn fields_empty(at: Span, naming: Naming) -> Error {
+    Error::new(at, format!("`{}` must name at least one field", naming.argument()))
+}
+
+pub(crate) fn field_not_a_path(at: impl ToTokens, naming: Naming, field: &str) -> Error {
+    let text = format!(
+        "{named} field `{field}` is not a field path\n\
+         help: name fields of the message, nested ones with dots: `customer_id`, `address.postcode`",
+        named = named(naming)
     );
     Error::new_spanned(at, text)
 }
 
-pub(crate) fn key_field_twice(at: impl ToTokens, field: &str) -> Error {
-    Error::new_spanned(at, format!("key field `{field}` is listed twice"))
+pub(crate) fn field_twice(at: impl ToTokens, naming: Naming, field: &str) -> Error {
+    Error::new_spanned(at, format!("{} field `{field}` is listed twice", named(naming)))
+}
+
+fn named(naming: Naming) -> &'static str {
+    match naming {
+        Naming::Key => "key",
+        Naming::Same => "`same`",
+    }
 }
 
 pub(crate) fn scope_empty(scope: Span) -> Error {

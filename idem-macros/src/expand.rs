@@ -9,7 +9,7 @@ use crate::args::Args;
 use crate::check::check;
 use crate::errors::Errors;
 use crate::item::{HandlerFn, NotRead};
-use crate::model::{Handler, Identity, Marker, Parameters};
+use crate::model::{Handler, Identity, KeyField, Marker, Parameters};
 
 /// The whole attribute: the function as written, then what is generated beside it.
 ///
@@ -84,6 +84,7 @@ fn implementation(handler: &Handler, marker: &Marker, runtime: &Path) -> TokenSt
     };
     let spec = spec(handler, &marker.function, runtime);
     let key = key(&handler.identity, runtime);
+    let same = same(&handler.same, runtime);
     let require = require(extractors, runtime);
     let call = call(handler, runtime);
     let Marker { name, cfgs, .. } = marker;
@@ -96,6 +97,7 @@ fn implementation(handler: &Handler, marker: &Marker, runtime: &Path) -> TokenSt
             type Message = #message;
             type Work = #work;
             #key
+            #same
             #require
             #call
         }
@@ -147,15 +149,34 @@ fn key(identity: &Identity, runtime: &Path) -> Option<TokenStream> {
     };
     let (message, key) = (local("message"), local("key"));
     let parts = fields.iter().map(|field| {
-        let span = field.members.first().map_or_else(Span::call_site, Spanned::span);
         let members = &field.members;
-        located_at(span, quote! { #key.part(&#message #(.#members)*); })
+        located_at(span_of(field), quote! { #key.part(&#message #(.#members)*); })
     });
     Some(quote! {
         fn key(#message: &Self::Message, #key: &mut #runtime::__private::KeyEncoder) {
             #(#parts)*
         }
     })
+}
+
+fn same(fields: &[KeyField], runtime: &Path) -> Option<TokenStream> {
+    if fields.is_empty() {
+        return None;
+    }
+    let (message, same) = (local("message"), local("same"));
+    let parts = fields.iter().map(|field| {
+        let (name, members) = (&field.name, &field.members);
+        located_at(span_of(field), quote! { #same.field(#name, &#message #(.#members)*); })
+    });
+    Some(quote! {
+        fn same(#message: &Self::Message, #same: &mut #runtime::__private::Fingerprint) {
+            #(#parts)*
+        }
+    })
+}
+
+fn span_of(field: &KeyField) -> Span {
+    field.members.first().map_or_else(Span::call_site, Spanned::span)
 }
 
 fn require(extractors: &[Type], runtime: &Path) -> Option<TokenStream> {
@@ -181,7 +202,12 @@ fn call(handler: &Handler, runtime: &Path) -> TokenStream {
         quote! { <#extractor as #runtime::__private::FromContext<'_>>::from_context(#context)? }
     });
     let [first, last] = ends(&handler.output);
-    let finish = located_at(first, quote! { #runtime::__private::HandlerResult::finish });
+    let finish = if handler.replay {
+        quote! { replay }
+    } else {
+        quote! { forget }
+    };
+    let finish = located_at(first, quote! { #runtime::__private::#finish });
     let mut called = function.clone();
     called.set_span(Span::call_site().located_at(first));
     let awaited = located_at(last, quote! { .await });
@@ -192,7 +218,7 @@ fn call(handler: &Handler, runtime: &Path) -> TokenStream {
                 #work: &'a mut Self::Work,
                 #message: Self::Message,
                 #context: &'a #runtime::__private::Context,
-            ) -> ::core::result::Result<(), #runtime::__private::Failure>
+            ) -> #runtime::__private::Called
         },
     );
     quote! {
@@ -221,7 +247,7 @@ fn stub(marker: &Marker, runtime: &Path) -> TokenStream {
                 _: &'a mut Self::Work,
                 _: Self::Message,
                 _: &'a #runtime::__private::Context,
-            ) -> ::core::result::Result<(), #runtime::__private::Failure> {
+            ) -> #runtime::__private::Called {
                 ::core::future::pending().await
             }
         }

@@ -1,4 +1,4 @@
-//! The fields that a key names, as `key = "customer_id, address.postcode"` or as
+//! The fields that an argument names, as `key = "customer_id, address.postcode"` or as
 //! `key(customer_id, address.postcode)`.
 
 use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};
@@ -7,10 +7,10 @@ use syn::{Error, Index, LitStr, Member, Result};
 
 use crate::args::{split_at_commas, tokens};
 use crate::errors;
-use crate::model::KeyField;
+use crate::model::{KeyField, Naming};
 
 /// Reads the string form.
-pub(crate) fn from_text(text: &LitStr) -> Result<Vec<KeyField>> {
+pub(crate) fn from_text(text: &LitStr, naming: Naming) -> Result<Vec<KeyField>> {
     let value = text.value();
     // Not the string's own span: rustc would offer to replace the whole string by one field.
     let span = Span::call_site().located_at(text.span());
@@ -19,17 +19,17 @@ pub(crate) fn from_text(text: &LitStr) -> Result<Vec<KeyField>> {
         pieces: vec![(field.to_owned(), span)],
         at: text.to_token_stream(),
     });
-    read(fields, text.span())
+    read(fields, naming, text.span())
 }
 
 /// Reads the path form, in which every field has its own span.
-pub(crate) fn from_paths(paths: &Group) -> Result<Vec<KeyField>> {
+pub(crate) fn from_paths(paths: &Group, naming: Naming) -> Result<Vec<KeyField>> {
     let trees: Vec<TokenTree> = paths.stream().into_iter().collect();
     let fields = split_at_commas(&trees).map(|field| Written {
         pieces: field.iter().map(|token| (token.to_string(), token.span())).collect(),
         at: tokens(field),
     });
-    read(fields, paths.span())
+    read(fields, naming, paths.span())
 }
 
 /// A field, not yet understood.
@@ -40,19 +40,23 @@ struct Written {
 }
 
 /// Reports every field that cannot be used, not only the first.
-fn read(written: impl Iterator<Item = Written>, span: Span) -> Result<Vec<KeyField>> {
+fn read(
+    written: impl Iterator<Item = Written>,
+    naming: Naming,
+    span: Span,
+) -> Result<Vec<KeyField>> {
     let mut fields: Vec<KeyField> = Vec::new();
     let mut errors: Option<Error> = None;
     for written in written {
-        match field(&written) {
+        match field(&written, naming) {
             Ok(field) if !fields.iter().any(|other| other.name == field.name) => fields.push(field),
-            Ok(field) => combine(&mut errors, errors::key_field_twice(written.at, &field.name)),
+            Ok(field) => combine(&mut errors, errors::field_twice(written.at, naming, &field.name)),
             Err(error) => combine(&mut errors, error),
         }
     }
     match errors {
         Some(errors) => Err(errors),
-        None if fields.is_empty() => Err(errors::key_empty(span)),
+        None if fields.is_empty() => Err(errors::fields_empty(span, naming)),
         None => Ok(fields),
     }
 }
@@ -64,14 +68,14 @@ fn combine(errors: &mut Option<Error>, error: Error) {
     }
 }
 
-fn field(written: &Written) -> Result<KeyField> {
+fn field(written: &Written, naming: Naming) -> Result<KeyField> {
     let segments = segments(&written.pieces);
     let names: Vec<&str> = segments.iter().map(|(text, _)| text.as_str()).collect();
     let name = names.join(".");
     let members = segments.iter().map(|(text, span)| member(text, *span)).collect();
     match members {
         Some(members) => Ok(KeyField { name: name.replace("r#", ""), members }),
-        None => Err(errors::key_field_not_a_path(&written.at, &name)),
+        None => Err(errors::field_not_a_path(&written.at, naming, &name)),
     }
 }
 

@@ -28,7 +28,32 @@ pub(crate) enum Identity {
     Fields(Vec<KeyField>),
 }
 
+/// What fields are named for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Naming {
+    Key,
+    Same,
+}
+
+impl Naming {
+    pub(crate) fn argument(self) -> &'static str {
+        match self {
+            Self::Key => "key",
+            Self::Same => "same",
+        }
+    }
+
+    /// How the argument is written.
+    pub(crate) fn example(self) -> &'static str {
+        match self {
+            Self::Key => "key = \"customer_id, external_ref\"",
+            Self::Same => "same = \"amount_cents, currency\"",
+        }
+    }
+}
+
 /// A path to a field of the message.
+#[derive(Clone)]
 pub(crate) struct KeyField {
     /// As the ledger and the logs show it.
     pub(crate) name: String,
@@ -59,6 +84,10 @@ pub(crate) struct Handler {
     pub(crate) function: Ident,
     pub(crate) scope: Option<LitStr>,
     pub(crate) identity: Identity,
+    /// The fields that must agree among messages of one key.
+    pub(crate) same: Vec<KeyField>,
+    /// Whether what the function returns is kept for duplicates.
+    pub(crate) replay: bool,
     pub(crate) parameters: Parameters,
     pub(crate) output: Type,
 }

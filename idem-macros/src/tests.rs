@@ -45,6 +45,17 @@ fn level_two() {
 }
 
 #[test]
+fn what_must_agree_and_what_is_replayed() {
+    let item = quote! {
+        async fn charge(tx: &mut Tx<Postgres>, order: Order) -> Result<Receipt, Failure> {
+            record(tx, order).await
+        }
+    };
+    let arguments = quote!(key = "order_no", same(amount_cents, payer.iban), replay);
+    assert_expands("same_and_replay", arguments, item);
+}
+
+#[test]
 fn level_one_is_the_default() {
     let item = quote! {
         #[cfg(feature = "mail")]

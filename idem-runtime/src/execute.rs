@@ -1,9 +1,11 @@
 //! The one path of a delivery, live or redriven:
 //!
 //! ```text
-//! decode → key → begin → claim ─ taken before ────────────────────→ Duplicate
+//! decode → key → begin → claim ─ taken before ────────────────────→ Duplicate | Conflict
 //!                          └ ours → handler → guard → commit ─────→ Done
 //! ```
+//!
+//! A delivery that the broker has counted before looks for its claim first, without a transaction.
 //!
 //! The claim is inserted in the handler's own transaction, so at any moment of a crash either both
 //! are committed or neither is, and the next delivery of the same key finds out which.
@@ -13,13 +15,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use time::OffsetDateTime;
 
 use crate::backoff::Backoff;
 use crate::delivery::Delivery;
 use crate::handler::{Context, Handler, Level};
-use crate::key::{Digest, KeyEncoder};
-use crate::outcome::{Outcome, Rejection, RetryReason};
-use crate::store::{Claim, Claimed, Fault, Store, StoreError, Work};
+use crate::key::{Digest, Fingerprint, KeyEncoder};
+use crate::outcome::{Conflict, Outcome, Rejection, Reply, RetryReason};
+use crate::store::{self, Claim, Claimed, Earlier, Fault, Store, StoreError, Work};
 
 /// How often a delivery is attempted when a passing fault of the database ends its transaction.
 const ATTEMPTS_MAX: u32 = 3;
@@ -27,15 +30,33 @@ const ATTEMPTS_MAX: u32 = 3;
 /// The pauses between these attempts.
 const PAUSES: Backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(200));
 
-/// Proof that the effects of a message are committed. Only this file makes one, where a commit
-/// succeeded and where a claim met a committed row.
+/// Proof that the effects of a message are committed, and what is known of that commit. Only this
+/// file makes one, where a commit succeeded and where a claim met a committed row.
 #[derive(Debug)]
-pub struct Proof(());
+pub struct Proof {
+    claimed_at: Option<OffsetDateTime>,
+    reply: Option<Reply>,
+}
 
-#[cfg(test)]
 impl Proof {
+    /// When the claim was made that a duplicate met, by the database's clock.
+    pub fn claimed_at(&self) -> Option<OffsetDateTime> {
+        self.claimed_at
+    }
+
+    /// What the handler returned, this time or when the message was first handled, if it is
+    /// declared with `replay` now and was then.
+    pub fn reply(&self) -> Option<&Reply> {
+        self.reply.as_ref()
+    }
+
+    fn ours(reply: Option<Reply>) -> Self {
+        Self { claimed_at: None, reply }
+    }
+
+    #[cfg(test)]
     pub(crate) fn for_test() -> Self {
-        Self(())
+        Self::ours(None)
     }
 }
 
@@ -61,13 +82,16 @@ pub async fn execute<H: Handler<S>, S: Store>(store: &S, context: &Context) -> O
 
 async fn attempt<H: Handler<S>, S: Store>(store: &S, context: &Context) -> Result<Proof, Outcome> {
     let (message, claim) = prepare::<H, S>(context.delivery())?;
+    if context.delivery().delivery_count() > 1 {
+        look_for(store, claim.as_ref()).await?;
+    }
     let mut work = H::Work::begin(store).await.map_err(not_started)?;
     let handled = match take(&mut work, claim).await {
-        Ok(()) => call::<H, S>(&mut work, message, context).await,
+        Ok(()) => call_and_keep::<H, S>(&mut work, message, context).await,
         Err(outcome) => Err(outcome),
     };
     match handled {
-        Ok(()) => work.commit(store).await.map(|()| Proof(())).map_err(not_committed),
+        Ok(reply) => work.commit(store).await.map(|()| Proof::ours(reply)).map_err(not_committed),
         Err(outcome) => match work.rollback().await {
             Ok(()) => Err(outcome),
             Err(error) => Err(not_committed(error)),
@@ -113,16 +137,51 @@ fn claim<H: Handler<S>, S: Store>(
                 .ok_or_else(|| Rejection::new("MissingKey", "the handler's key has no parts"))?
         }
     };
-    Ok(Some(Claim { scope, digest }))
+    let mut same = Fingerprint::default();
+    H::same(message, &mut same);
+    Ok(Some(Claim { scope, digest, same }))
+}
+
+/// Finds the claim of a delivery that was probably handled before. This makes a duplicate twice as
+/// fast, and a new message slower by a round trip, so it is not for first deliveries.
+async fn look_for<S: Store>(store: &S, claim: Option<&Claim>) -> Result<(), Outcome> {
+    let Some(claim) = claim else { return Ok(()) };
+    match store::find(store, claim.digest).await.map_err(not_started)? {
+        Some(earlier) => Err(met(claim, earlier)),
+        None => Ok(()),
+    }
 }
 
 async fn take<S: Store>(work: &mut impl Work<S>, claim: Option<Claim>) -> Result<(), Outcome> {
     let Some(claim) = claim else { return Ok(()) };
-    match work.claim(claim).await.map_err(not_started)? {
+    match work.claim(&claim).await.map_err(not_started)? {
         Claimed::Ours => Ok(()),
-        Claimed::Before => Err(Outcome::Duplicate(Proof(()))),
+        Claimed::Before(earlier) => Err(met(&claim, earlier)),
         Claimed::Busy => Err(Outcome::Busy),
     }
+}
+
+/// What it means that a committed claim was there before.
+fn met(claim: &Claim, earlier: Earlier) -> Outcome {
+    let differing = claim.same.differing(&earlier.same);
+    if !differing.is_empty() {
+        return Outcome::Conflict(Conflict::new(differing));
+    }
+    let reply = earlier.reply.map(Reply::from_stored);
+    Outcome::Duplicate(Proof { claimed_at: Some(earlier.claimed_at), reply })
+}
+
+/// Calls the handler, and keeps its reply with the claim.
+async fn call_and_keep<H: Handler<S>, S: Store>(
+    work: &mut H::Work,
+    message: H::Message,
+    context: &Context,
+) -> Result<Option<Reply>, Outcome> {
+    let reply = call::<H, S>(work, message, context).await?;
+    if let Some(reply) = &reply {
+        work.keep(reply).await.map_err(not_committed)?;
+    }
+    Ok(reply)
 }
 
 /// Calls the handler; a panic in it is one failed attempt, not the end of the process.
@@ -130,11 +189,11 @@ async fn call<H: Handler<S>, S: Store>(
     work: &mut H::Work,
     message: H::Message,
     context: &Context,
-) -> Result<(), Outcome> {
+) -> Result<Option<Reply>, Outcome> {
     // The transaction is rolled back after a panic, so nobody sees what it left half done.
     let handled = AssertUnwindSafe(async { H::call(work, message, context).await });
     match handled.catch_unwind().await {
-        Ok(Ok(())) => Ok(()),
+        Ok(Ok(reply)) => Ok(reply),
         Ok(Err(failure)) => Err(failure.into_outcome()),
         Err(panic) => Err(panicked(panic.as_ref())),
     }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 
 use crate::delivery::Delivery;
-use crate::key::KeyEncoder;
-use crate::outcome::Failure;
+use crate::key::{Fingerprint, KeyEncoder};
+use crate::outcome::{Failure, Reply};
 use crate::store::{Store, Work};
 
 /// How a handler is made idempotent.
@@ -72,17 +72,22 @@ pub trait Handler<S: Store>: Send + Sync + 'static {
         let _ = (message, key);
     }
 
+    /// Appends the fields that must agree among messages of one key.
+    fn same(message: &Self::Message, same: &mut Fingerprint) {
+        let _ = (message, same);
+    }
+
     /// Names what the extractors need, so that a consumer without it is refused at start.
     fn require(requirements: &mut Requirements) {
         let _ = requirements;
     }
 
-    /// Calls the function.
+    /// Calls the function. A reply is kept with the claim, for duplicates.
     fn call<'a>(
         work: &'a mut Self::Work,
         message: Self::Message,
         context: &'a Context,
-    ) -> impl Future<Output = Result<(), Failure>> + Send + 'a;
+    ) -> impl Future<Output = Result<Option<Reply>, Failure>> + Send + 'a;
 }
 
 /// What a handler is called with beside its transaction and message.

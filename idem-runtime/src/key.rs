@@ -223,6 +223,49 @@ impl<P: KeyPart + ?Sized> KeyPart for &P {
     }
 }
 
+/// The fields of a message that must agree among messages of one key, as hashes that the ledger
+/// keeps: which of them differ can be told, and their values cannot.
+///
+/// Each field is the first 4 bytes of SHA-256 over its name and the first 8 over its encoding, so
+/// fields can be added, removed and put in another order: those that both sides have are compared.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Fingerprint {
+    bytes: Vec<u8>,
+    names: Vec<&'static str>,
+}
+
+const FINGERPRINT_NAME: usize = 4;
+const FINGERPRINT_FIELD: usize = 12;
+
+impl Fingerprint {
+    /// Appends one field.
+    pub fn field<P: KeyPart + ?Sized>(&mut self, name: &'static str, value: &P) {
+        let mut key = KeyEncoder::default();
+        key.part(value);
+        let (name_hash, value_hash) = (Sha256::digest(name), Sha256::digest(&key.bytes));
+        self.bytes.extend_from_slice(&name_hash[..FINGERPRINT_NAME]);
+        self.bytes.extend_from_slice(&value_hash[..FINGERPRINT_FIELD - FINGERPRINT_NAME]);
+        self.names.push(name);
+    }
+
+    /// What the ledger stores.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The fields that differ from those of an earlier message, as stored.
+    pub(crate) fn differing(&self, earlier: &[u8]) -> Vec<&'static str> {
+        let fields = self.bytes.chunks_exact(FINGERPRINT_FIELD).zip(&self.names);
+        let differs = |field: &[u8]| {
+            let (name, value) = field.split_at(FINGERPRINT_NAME);
+            let mut earlier = earlier.chunks_exact(FINGERPRINT_FIELD);
+            let before = earlier.find(|before| before.starts_with(name));
+            before.is_some_and(|before| !before.ends_with(value))
+        };
+        fields.filter(|(field, _)| differs(field)).map(|(_, name)| *name).collect()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -301,6 +344,45 @@ mod tests {
         let of = |source| Digest::of_message_id("a", source, "42");
         assert_ne!(of(&orders), of(&refunds));
         assert_ne!(of(&orders), of(&other));
+    }
+
+    fn fingerprint(fields: &[(&'static str, &str)]) -> Fingerprint {
+        let mut fingerprint = Fingerprint::default();
+        for (name, value) in fields {
+            fingerprint.field(name, *value);
+        }
+        fingerprint
+    }
+
+    #[test]
+    fn a_fingerprint_tells_which_fields_differ_among_those_that_both_sides_have() {
+        let earlier = fingerprint(&[("amount", "10"), ("currency", "EUR")]);
+        let differing =
+            |fields: &[(&'static str, &str)]| fingerprint(fields).differing(earlier.as_bytes());
+        assert!(differing(&[("amount", "10"), ("currency", "EUR")]).is_empty());
+        assert!(differing(&[("currency", "EUR"), ("amount", "10")]).is_empty());
+        assert_eq!(differing(&[("amount", "10"), ("currency", "CHF")]), ["currency"]);
+        assert_eq!(differing(&[("currency", "10"), ("amount", "EUR")]), ["currency", "amount"]);
+        assert!(differing(&[("amount", "10")]).is_empty(), "one was removed since");
+        assert!(differing(&[("amount", "10"), ("memo", "x")]).is_empty(), "one was added since");
+    }
+
+    #[test]
+    fn what_no_fingerprint_ever_was_differs_in_nothing_and_does_no_harm() {
+        let fingerprint = fingerprint(&[("amount", "10")]);
+        assert!(fingerprint.differing(&[]).is_empty());
+        assert!(fingerprint.differing(&fingerprint.as_bytes()[..7]).is_empty());
+    }
+
+    /// Stored fingerprints must survive every release: a change here makes conflicts of repeats.
+    #[test]
+    fn the_fingerprint_is_fixed() {
+        let hex: String = fingerprint(&[("amount", "10")])
+            .as_bytes()
+            .iter()
+            .map(|b| format!("{b:02x}"))
+            .collect();
+        assert_eq!(hex, "cf38d95c333eefdf92f9251c");
     }
 
     #[test]

@@ -75,6 +75,13 @@ pub use handler::{Context, FromContext, Handler, HandlerSpec, Level, State};
 ///   operation, at level 2. Their order counts. Written as `key(customer_id, address.postcode)`,
 ///   errors point at the field itself and editors can rename it. Each field implements
 ///   [`KeyPart`].
+/// - `same = "amount_cents, currency"`, or as paths: fields that must agree among messages of one
+///   key, at levels 1 and 2. A message that differs in one of them from the first that was handled
+///   is an [`Outcome::Conflict`], and is dead-lettered with the names of these fields. Their hashes
+///   are kept, their values are not.
+/// - `replay`: the value of `Ok` is kept with the claim as JSON, and given to duplicates with their
+///   [`Proof`]. It implements `serde::Serialize` and has at most
+///   [64 KiB](outcome::Reply::SIZE_MAX). It costs a statement.
 /// - `scope = "orders.place"`: the name under which the handler's keys live. The default is the
 ///   package and the function, as in `shop::place_order`, so a renamed function forgets what it has
 ///   done unless its scope is set.
@@ -90,7 +97,7 @@ pub use handler::{Context, FromContext, Handler, HandlerSpec, Level, State};
 ///   borrowing.
 /// - Then any number of [extractors](FromContext): `&Delivery`, `State<T>`.
 /// - It returns `Result<T, E>`, where `E` converts into [`Failure`], as every error does. `Ok`
-///   commits and drops the value, `Err` rolls back.
+///   commits, `Err` rolls back. Without `replay` the value is dropped.
 ///
 /// # Expansion
 ///

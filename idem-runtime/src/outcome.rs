@@ -3,6 +3,9 @@
 use std::error::Error;
 use std::fmt;
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
 use crate::execute::Proof;
 use crate::store::{Fault, Store, StoreError};
 
@@ -109,6 +112,9 @@ pub enum Outcome {
     Done(Proof),
     /// An earlier commit of the same key is proven.
     Duplicate(Proof),
+    /// An earlier commit of the same key is proven, and it was for another message: fields that
+    /// must agree differ.
+    Conflict(Conflict),
     /// Another delivery holds the key right now. Not a duplicate: it may yet roll back.
     Busy,
     /// The handler or the infrastructure failed, and nothing was committed.
@@ -117,6 +123,79 @@ pub enum Outcome {
     Reject(Rejection),
     /// The commit is neither proven nor disproven.
     Unknown(StoreError),
+}
+
+/// Fields that must agree among messages of one key, and do not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conflict {
+    fields: Vec<&'static str>,
+}
+
+impl Conflict {
+    pub(crate) fn new(fields: Vec<&'static str>) -> Self {
+        Self { fields }
+    }
+
+    /// The names of the fields, in their declared order.
+    pub fn fields(&self) -> &[&'static str] {
+        &self.fields
+    }
+}
+
+impl fmt::Display for Conflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fields = self.fields.join("`, `");
+        write!(f, "another message with this key was handled before, and `{fields}` differed")
+    }
+}
+
+/// What a handler with `replay` returned, as JSON, for the duplicates of its message.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Reply(Vec<u8>);
+
+impl Reply {
+    /// The most bytes of a reply: it lives in the ledger for as long as its claim.
+    pub const SIZE_MAX: usize = 64 * 1024;
+
+    /// # Errors
+    ///
+    /// A rejection, since the next attempt would end alike: when the value does not serialize, or
+    /// to more than [`SIZE_MAX`](Self::SIZE_MAX) bytes.
+    pub(crate) fn of(value: &impl Serialize) -> Result<Self, Failure> {
+        let json = serde_json::to_vec(value)
+            .map_err(|error| Failure::reject("ReplyNotSerializable", error.to_string()))?;
+        if json.len() > Self::SIZE_MAX {
+            let (found, most) = (json.len(), Self::SIZE_MAX);
+            let problem = format!("the reply to replay has {found} bytes, at most {most} are kept");
+            return Err(Failure::reject("ReplyTooLarge", problem));
+        }
+        Ok(Self(json))
+    }
+
+    pub(crate) fn from_stored(json: Vec<u8>) -> Self {
+        Self(json)
+    }
+
+    /// The JSON text.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The value that the handler returned.
+    ///
+    /// # Errors
+    ///
+    /// When the JSON does not fit `T`, as after a change of the type.
+    pub fn decode<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
+        serde_json::from_slice(&self.0)
+    }
+}
+
+impl fmt::Debug for Reply {
+    /// Replies may be confidential: only the size is shown.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reply").field("len", &self.0.len()).finish_non_exhaustive()
+    }
 }
 
 /// Why nothing was committed.
@@ -197,5 +276,20 @@ mod tests {
     fn long_dead_letter_texts_are_cut_at_a_character() {
         let rejection = Rejection::new("R", "é".repeat(10_000));
         assert_eq!(rejection.description().chars().count(), DEAD_LETTER_TEXT_MAX);
+    }
+
+    #[test]
+    fn a_reply_comes_back_as_it_was_and_is_bounded() {
+        let reply = Reply::of(&("r1", 7)).unwrap();
+        assert_eq!(reply.decode::<(String, i32)>().unwrap(), ("r1".to_owned(), 7));
+        assert!(!format!("{reply:?}").contains("r1"));
+
+        let largest = "x".repeat(Reply::SIZE_MAX - 2);
+        assert!(Reply::of(&largest).is_ok(), "with its quotes it just fits");
+        let rejected = Reply::of(&format!("{largest}x")).unwrap_err().into_outcome();
+        assert!(matches!(&rejected, Outcome::Reject(r) if r.reason() == "ReplyTooLarge"));
+        let no_json = std::collections::HashMap::from([((1, 2), 3)]);
+        let rejected = Reply::of(&no_json).unwrap_err().into_outcome();
+        assert!(matches!(&rejected, Outcome::Reject(r) if r.reason() == "ReplyNotSerializable"));
     }
 }

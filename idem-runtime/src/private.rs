@@ -1,8 +1,8 @@
 //! What generated code calls. Not for users: it changes without notice.
 
 pub use crate::handler::{Context, FromContext, Handler, HandlerSpec, Level, Requirements};
-pub use crate::key::KeyEncoder;
-pub use crate::outcome::Failure;
+pub use crate::key::{Fingerprint, KeyEncoder};
+pub use crate::outcome::{Failure, Reply};
 pub use crate::store::{NoTransaction, Store};
 
 use crate::store::{Tx, Work};
@@ -29,13 +29,49 @@ impl<S: Store> Transaction for Tx<S> {
     note = "`Ok` commits the claim, `Err` rolls it back"
 )]
 pub trait HandlerResult {
-    /// Drops the value and unifies the error.
-    fn finish(self) -> Result<(), Failure>;
+    /// The value of `Ok`.
+    type Value;
+
+    /// Unifies the error.
+    fn finish(self) -> Result<Self::Value, Failure>;
 }
 
 impl<T, E: HandlerError> HandlerResult for Result<T, E> {
-    fn finish(self) -> Result<(), Failure> {
-        self.map(drop).map_err(HandlerError::into_failure)
+    type Value = T;
+
+    fn finish(self) -> Result<T, Failure> {
+        self.map_err(HandlerError::into_failure)
+    }
+}
+
+/// What the call of a handler comes to.
+pub type Called = Result<Option<Reply>, Failure>;
+
+/// Drops what the handler returned.
+pub fn forget<R: HandlerResult>(result: R) -> Called {
+    result.finish().map(|_| None)
+}
+
+/// Keeps what the handler returned, for duplicates.
+pub fn replay<R: HandlerResult<Value: Replayed>>(result: R) -> Called {
+    result.finish()?.reply().map(Some)
+}
+
+/// A value that can be replayed.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be replayed to duplicates",
+    label = "does not implement `serde::Serialize`",
+    note = "`replay` keeps the value of `Ok` as JSON; derive `serde::Serialize` for it, or leave `replay` out"
+)]
+pub trait Replayed {
+    /// The value as it is kept.
+    fn reply(&self) -> Result<Reply, Failure>;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: serde::Serialize> Replayed for T {
+    fn reply(&self) -> Result<Reply, Failure> {
+        Reply::of(self)
     }
 }
 

@@ -35,8 +35,11 @@ pub(crate) fn settlement(outcome: Outcome, standing: Standing) -> Settlement {
         (Outcome::Reject(rejection), Standing::Earlier | Standing::Last) => {
             Settlement::DeadLetter(rejection)
         }
+        (Outcome::Conflict(conflict), Standing::Earlier | Standing::Last) => {
+            Settlement::DeadLetter(Rejection::new("IdempotencyConflict", conflict.to_string()))
+        }
         // Given back it would come again at once, and be rejected again at once.
-        (Outcome::Reject(_), Standing::DeadLettered) => Settlement::Leave,
+        (Outcome::Reject(_) | Outcome::Conflict(_), Standing::DeadLettered) => Settlement::Leave,
         // The message did nothing wrong: it is given back as often as it takes.
         (Outcome::Retry(RetryReason::NotStarted(_)), _) => Settlement::Abandon,
         (Outcome::Retry(reason), Standing::Last) => {
@@ -53,6 +56,7 @@ pub(crate) fn settlement(outcome: Outcome, standing: Standing) -> Settlement {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::outcome::Conflict;
     use crate::store::{Fault, StoreError};
 
     fn told(outcome: Outcome, standing: Standing) -> String {
@@ -64,11 +68,14 @@ mod tests {
         }
     }
 
+    const DISAGREES: &str = "dead-letter IdempotencyConflict";
+
     /// Every outcome in every standing.
     #[test]
     fn the_settlement_follows_from_the_outcome() {
         let done = || Outcome::Done(Proof::for_test());
         let duplicate = || Outcome::Duplicate(Proof::for_test());
+        let conflict = || Outcome::Conflict(Conflict::new(vec!["amount", "currency"]));
         let busy = || Outcome::Busy;
         let failed = || Outcome::Retry(RetryReason::Handler("no".into()));
         let panicked = || Outcome::Retry(RetryReason::Panic("boom".to_owned()));
@@ -77,9 +84,10 @@ mod tests {
         let away = || StoreError::found("begin", Fault::Unavailable);
         let not_started = || Outcome::Retry(RetryReason::NotStarted(away()));
         let not_committed = || Outcome::Retry(RetryReason::NotCommitted(away()));
-        let table: [(&dyn Fn() -> Outcome, [&str; 3]); 9] = [
+        let table: [(&dyn Fn() -> Outcome, [&str; 3]); 10] = [
             (&done, ["complete", "complete", "complete"]),
             (&duplicate, ["complete", "complete", "complete"]),
+            (&conflict, [DISAGREES, DISAGREES, "leave"]),
             (&busy, ["abandon", "abandon", "abandon"]),
             (&failed, ["abandon", "dead-letter DeliveriesExhausted", "abandon"]),
             (&panicked, ["abandon", "dead-letter DeliveriesExhausted", "abandon"]),

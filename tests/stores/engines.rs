@@ -25,6 +25,15 @@ pub(crate) struct Order {
     pub(crate) then: Then,
 }
 
+/// An order whose price must not change.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Priced {
+    pub(crate) customer_id: i64,
+    pub(crate) external_ref: String,
+    pub(crate) amount_cents: i64,
+    pub(crate) currency: String,
+}
+
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Then {
@@ -125,11 +134,17 @@ pub(crate) trait Engine: Send + Sync {
     type ByKey: Handler<Self::Store>;
     type ByMessageId: Handler<Self::Store>;
     type Idempotent: Handler<Self::Store>;
+    type Receipt: Handler<Self::Store>;
+    type Verbose: Handler<Self::Store>;
 
     /// Whether a failed statement dooms its transaction.
     const ERRORS_DOOM: bool;
     /// Whether what a handler writes after it has rolled back by itself is committed at once.
     const GOES_ON_WITHOUT_TRANSACTION: bool;
+    /// Whether the server can be asked what became of a transaction.
+    const KNOWS_FATES: bool;
+    /// The columns of a claim in the ledger's first version.
+    const FIRST_COLUMNS: &'static str;
     /// Whether DDL commits the transaction.
     const DDL_COMMITS: bool;
     /// Whether texts may hold NUL.
@@ -144,7 +159,7 @@ pub(crate) trait Engine: Send + Sync {
     /// A store on the same database with one connection.
     async fn with_one_connection(&self) -> Self::Store;
     async fn count(&self, sql: &'static str) -> i64;
-    async fn execute(&self, sql: &'static str);
+    async fn execute(&self, sql: &str);
 
     async fn effects(&self) -> i64 {
         self.count("SELECT count(*) FROM effects").await
@@ -173,6 +188,16 @@ pub(crate) trait Engine: Send + Sync {
 pub(crate) fn delivery(external_ref: &str, then: impl Into<Value>) -> Delivery {
     let then = then.into();
     let body = json!({ "customer_id": 7, "external_ref": external_ref, "then": then });
+    Delivery::new(SourceId::new("bus.example.net", "orders"), body.to_string())
+}
+
+pub(crate) fn priced(external_ref: &str, amount_cents: i64, currency: &str) -> Delivery {
+    let body = json!({
+        "customer_id": 7,
+        "external_ref": external_ref,
+        "amount_cents": amount_cents,
+        "currency": currency,
+    });
     Delivery::new(SourceId::new("bus.example.net", "orders"), body.to_string())
 }
 
@@ -217,7 +242,13 @@ on_every_engine! {
         level_one_without_message_id_is_rejected
         level_zero_runs_every_time
         what_cannot_be_decoded_is_rejected_before_the_database_is_asked
-        migrations_can_run_again_and_at_the_same_time;
+        migrations_can_run_again_and_at_the_same_time
+        claims_of_the_first_version_are_kept_by_migrations;
+    replies:
+        a_reply_is_given_to_duplicates
+        a_message_that_says_something_else_under_the_same_key_is_a_conflict
+        a_duplicate_tells_when_its_key_was_claimed
+        a_reply_that_is_too_large_is_rejected_and_nothing_done;
     failures:
         a_failed_handler_leaves_nothing_behind_and_may_succeed_later
         a_panic_leaves_nothing_behind

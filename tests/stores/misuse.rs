@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use idem_runtime::handler::States;
 use idem_runtime::key::KeyEncoder;
-use idem_runtime::outcome::RetryReason;
+use idem_runtime::outcome::{Reply, RetryReason};
 use idem_runtime::store::{NoTransaction, Postgres, Sqlite};
 use idem_runtime::{
     Context, Delivery, Failure, Handler, HandlerSpec, Level, Outcome, State, Tx, execute,
@@ -138,7 +138,11 @@ impl Handler<Sqlite> for Unprotected {
         key.part(&message.external_ref);
     }
 
-    async fn call<'a>(_: &'a mut NoTransaction, _: Named, _: &'a Context) -> Result<(), Failure> {
+    async fn call<'a>(
+        _: &'a mut NoTransaction,
+        _: Named,
+        _: &'a Context,
+    ) -> Result<Option<Reply>, Failure> {
         panic!("it must not run");
     }
 }

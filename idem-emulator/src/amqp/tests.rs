@@ -17,6 +17,8 @@ use fe2o3_amqp_types::performatives::{
 use fe2o3_amqp_types::primitives::{SimpleValue, Symbol, Value};
 use serde::{Deserialize, Serialize};
 
+mod faults;
+
 use super::connection::Connection;
 use super::frame::{Frame, FrameKind, ProtocolHeader};
 use super::performative::BATCH_FORMAT;

@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::raw::Raw;
 use super::{DecodeError, encode};
-use crate::broker::{DeadLetter, Message, Property, Submission};
+use crate::broker::{DeadLetter, Message, MessageState, Property, Submission};
 use crate::clock::Timestamp;
 
 pub(crate) use view::{View, property_value, rewritten, write_property_value};
@@ -38,6 +38,8 @@ const BROKER_ANNOTATIONS: [&str; 6] = [
     "x-opt-deadletter-source",
 ];
 
+const LOCK_TOKEN: &str = "x-opt-lock-token";
+
 /// `absolute-expiry-time` among the properties.
 const EXPIRY_FIELD: usize = 8;
 
@@ -48,6 +50,7 @@ const DESCRIPTION_PROPERTY: &str = "DeadLetterErrorDescription";
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Sections<'a> {
     header: Option<Raw<'a>>,
+    delivery_annotations: Option<Raw<'a>>,
     message_annotations: Option<Raw<'a>>,
     properties: Option<Raw<'a>>,
     pub(crate) application_properties: Option<Raw<'a>>,
@@ -56,22 +59,22 @@ pub(crate) struct Sections<'a> {
 }
 
 impl<'a> Sections<'a> {
+    /// Takes sections in any order, as the broker in the cloud does: the Python client sends delivery
+    /// annotations last. Only the body must be in one piece.
     pub(crate) fn split(payload: &'a [u8]) -> Result<Self, DecodeError> {
         let mut sections = Self::default();
         let mut rest = payload;
-        let mut body_started = false;
         while !rest.is_empty() {
             let (section, after) = Raw::split_unchecked(rest)?;
             let (code, _) =
                 section.as_described().ok_or(DecodeError::Section("not a described type"))?;
-            let is_body = matches!(code, DATA | SEQUENCE | VALUE | FOOTER);
-            if is_body && !body_started {
-                sections.body = rest;
-                body_started = true;
-            } else if !is_body && body_started {
-                return Err(DecodeError::Section(
-                    "a section follows the body that belongs before it",
-                ));
+            if matches!(code, DATA | SEQUENCE | VALUE | FOOTER) {
+                let body;
+                (body, rest) = split_body(rest)?;
+                if !std::mem::replace(&mut sections.body, body).is_empty() {
+                    return Err(DecodeError::Section("the body is not in one piece"));
+                }
+                continue;
             }
             sections.place(code, section)?;
             rest = after;
@@ -82,10 +85,10 @@ impl<'a> Sections<'a> {
     fn place(&mut self, code: u64, section: Raw<'a>) -> Result<(), DecodeError> {
         let place = match code {
             HEADER => &mut self.header,
+            DELIVERY_ANNOTATIONS => &mut self.delivery_annotations,
             MESSAGE_ANNOTATIONS => &mut self.message_annotations,
             PROPERTIES => &mut self.properties,
             APPLICATION_PROPERTIES => &mut self.application_properties,
-            DELIVERY_ANNOTATIONS | DATA | SEQUENCE | VALUE | FOOTER => return Ok(()),
             _ => return Err(DecodeError::Section("unknown descriptor")),
         };
         if place.is_some() {
@@ -155,6 +158,19 @@ impl<'a> Sections<'a> {
     }
 }
 
+/// The sections of a body that begins here, and what follows them.
+fn split_body(payload: &[u8]) -> Result<(&[u8], &[u8]), DecodeError> {
+    let mut rest = payload;
+    while !rest.is_empty() {
+        let (section, after) = Raw::split_unchecked(rest)?;
+        match section.as_described() {
+            Some((DATA | SEQUENCE | VALUE | FOOTER, _)) => rest = after,
+            Some(_) | None => break,
+        }
+    }
+    Ok(payload.split_at(payload.len() - rest.len()))
+}
+
 /// Turns a sender's message into what the broker stores, with a random id if it has none and
 /// should be given one.
 pub(crate) fn submission(sections: &Sections<'_>, assigns_ids: bool) -> Submission {
@@ -173,10 +189,24 @@ fn pack(sections: &Sections<'_>, assigned_id: Option<&str>) -> Submission {
         id,
         session_id: sections.session_id().map(Arc::from),
         partition_key: sections.partition_key().map(Arc::from),
+        property_size_max: property_size_max(sections),
+        properties_size: properties_size(&content),
         time_to_live: sections.time_to_live(),
         scheduled_for: sections.scheduled_for(),
         content,
     }
+}
+
+/// The size of the largest application property, its name included.
+fn property_size_max(sections: &Sections<'_>) -> usize {
+    let properties = sections.application_properties.iter().flat_map(Raw::pairs);
+    properties.map(|(name, value)| name.bytes().len() + value.bytes().len()).max().unwrap_or(0)
+}
+
+/// The size of all that a stored message has beside its body.
+pub(crate) fn properties_size(content: &[u8]) -> usize {
+    let layout = Layout::read(content).unwrap_or_default();
+    layout.annotations.len() + layout.properties.len() + layout.application.len()
 }
 
 /// A message id as text, whatever type it was sent with.
@@ -196,9 +226,11 @@ fn id_text(id: &Raw<'_>) -> Option<String> {
 /// The stored form, read back.
 #[derive(Debug, Default)]
 struct Layout<'a> {
-    durable: bool,
+    durable: Option<bool>,
     priority: Option<u8>,
     ttl_milliseconds: Option<u32>,
+    delivery_pairs: u32,
+    delivery: &'a [u8],
     annotation_pairs: u32,
     annotations: &'a [u8],
     properties: &'a [u8],
@@ -208,17 +240,21 @@ struct Layout<'a> {
 }
 
 const DURABLE: u8 = 1;
-const HAS_PRIORITY: u8 = 2;
-const HAS_TTL: u8 = 4;
-const LAYOUT_BYTES: usize = 26;
+const HAS_DURABLE: u8 = 2;
+const HAS_PRIORITY: u8 = 4;
+const HAS_TTL: u8 = 8;
+const LAYOUT_BYTES: usize = 34;
 
 impl<'a> Layout<'a> {
     fn write(sections: &Sections<'_>, assigned_id: Option<&str>) -> Bytes {
-        let durable = sections.header_field(0).and_then(|value| value.as_bool()).unwrap_or(false);
+        let durable = sections.header_field(0).and_then(|value| value.as_bool());
         let priority =
             sections.header_field(1).and_then(|value| u8::try_from(value.as_u32()?).ok());
         let ttl = sections.time_to_live_milliseconds();
-        let (annotation_pairs, annotations) = own_annotations(sections);
+        let (delivery_pairs, delivery) =
+            own_annotations(sections.delivery_annotations, &[LOCK_TOKEN]);
+        let (annotation_pairs, annotations) =
+            own_annotations(sections.message_annotations, &BROKER_ANNOTATIONS);
         let properties = match (assigned_id, sections.properties) {
             (Some(id), properties) => properties_with_id(properties, id),
             (None, Some(properties)) => properties_section(|out| out.put_slice(properties.bytes())),
@@ -232,6 +268,8 @@ impl<'a> Layout<'a> {
             durable,
             priority,
             ttl_milliseconds: ttl,
+            delivery_pairs,
+            delivery: &delivery,
             annotation_pairs,
             annotations: &annotations,
             properties: &properties,
@@ -243,10 +281,12 @@ impl<'a> Layout<'a> {
     }
 
     fn to_bytes(&self) -> Bytes {
-        let flags = u8::from(self.durable) * DURABLE
+        let flags = u8::from(self.durable == Some(true)) * DURABLE
+            + u8::from(self.durable.is_some()) * HAS_DURABLE
             + u8::from(self.priority.is_some()) * HAS_PRIORITY
             + u8::from(self.ttl_milliseconds.is_some()) * HAS_TTL;
         let total = LAYOUT_BYTES
+            + self.delivery.len()
             + self.annotations.len()
             + self.properties.len()
             + self.application.len()
@@ -255,11 +295,14 @@ impl<'a> Layout<'a> {
         out.put_u8(flags);
         out.put_u8(self.priority.unwrap_or(0));
         out.put_u32(self.ttl_milliseconds.unwrap_or(0));
+        out.put_u32(self.delivery_pairs);
+        out.put_u32(encode::length(self.delivery.len()));
         out.put_u32(self.annotation_pairs);
         out.put_u32(encode::length(self.annotations.len()));
         out.put_u32(encode::length(self.properties.len()));
         out.put_u32(self.application_pairs);
         out.put_u32(encode::length(self.application.len()));
+        out.put_slice(self.delivery);
         out.put_slice(self.annotations);
         out.put_slice(self.properties);
         out.put_slice(self.application);
@@ -285,18 +328,23 @@ impl<'a> Layout<'a> {
         let flags = content.try_get_u8().ok()?;
         let priority = content.try_get_u8().ok()?;
         let ttl = content.try_get_u32().ok()?;
+        let delivery_pairs = content.try_get_u32().ok()?;
+        let delivery = content.try_get_u32().ok()?;
         let annotation_pairs = content.try_get_u32().ok()?;
         let annotations = content.try_get_u32().ok()?;
         let properties = content.try_get_u32().ok()?;
         let application_pairs = content.try_get_u32().ok()?;
         let application = content.try_get_u32().ok()?;
-        let (annotations, rest) = content.split_at_checked(usize::try_from(annotations).ok()?)?;
+        let (delivery, rest) = content.split_at_checked(usize::try_from(delivery).ok()?)?;
+        let (annotations, rest) = rest.split_at_checked(usize::try_from(annotations).ok()?)?;
         let (properties, rest) = rest.split_at_checked(usize::try_from(properties).ok()?)?;
         let (application, body) = rest.split_at_checked(usize::try_from(application).ok()?)?;
         Some(Self {
-            durable: flags & DURABLE != 0,
+            durable: (flags & HAS_DURABLE != 0).then_some(flags & DURABLE != 0),
             priority: (flags & HAS_PRIORITY != 0).then_some(priority),
             ttl_milliseconds: (flags & HAS_TTL != 0).then_some(ttl),
+            delivery_pairs,
+            delivery,
             annotation_pairs,
             annotations,
             properties,
@@ -307,9 +355,10 @@ impl<'a> Layout<'a> {
     }
 }
 
-fn own_annotations(sections: &Sections<'_>) -> (u32, BytesMut) {
-    sections.message_annotations.map_or((0, BytesMut::new()), |map| {
-        copy_pairs(&map, |key| key.as_text().is_none_or(|name| !BROKER_ANNOTATIONS.contains(&name)))
+/// The sender's annotations without those that only the broker writes.
+fn own_annotations(sent: Option<Raw<'_>>, brokers: &[&str]) -> (u32, BytesMut) {
+    sent.map_or((0, BytesMut::new()), |map| {
+        copy_pairs(&map, |key| key.as_text().is_none_or(|name| !brokers.contains(&name)))
     })
 }
 
@@ -349,13 +398,7 @@ fn properties_with_id(properties: Option<Raw<'_>>, id: &str) -> BytesMut {
 pub(crate) fn render(out: &mut BytesMut, message: &Message, lock: Option<(Uuid, Timestamp)>) {
     let layout = Layout::read(&message.content).unwrap_or_default();
     render_header(out, &layout, message.delivery_count);
-    if let Some((token, _)) = lock {
-        encode::descriptor(out, DELIVERY_ANNOTATIONS);
-        encode::map(out, 1, |out| {
-            encode::symbol(out, "x-opt-lock-token");
-            encode::uuid(out, token);
-        });
-    }
+    render_delivery_annotations(out, &layout, lock.map(|(token, _)| token));
     render_annotations(out, &layout, message, lock.map(|(_, until)| until));
     match message.expires_at {
         None => out.put_slice(layout.properties),
@@ -384,12 +427,28 @@ fn render_properties_with_expiry(out: &mut BytesMut, layout: &Layout<'_>, expire
 fn render_header(out: &mut BytesMut, layout: &Layout<'_>, delivery_count: u32) {
     encode::descriptor(out, HEADER);
     encode::list(out, 5, |out| {
-        encode::boolean(out, layout.durable);
-        encode::ubyte(out, layout.priority.unwrap_or(4));
+        encode::optional(out, layout.durable, encode::boolean);
+        encode::optional(out, layout.priority, encode::ubyte);
         encode::optional(out, layout.ttl_milliseconds, encode::uint);
-        encode::boolean(out, delivery_count == 0);
+        // The broker in the cloud leaves `first-acquirer` out.
+        encode::null(out);
         // Written even when 0: clients take a missing count for an unknown one.
         encode::uint(out, delivery_count);
+    });
+}
+
+fn render_delivery_annotations(out: &mut BytesMut, layout: &Layout<'_>, token: Option<Uuid>) {
+    let pairs = layout.delivery_pairs + u32::from(token.is_some());
+    if pairs == 0 {
+        return;
+    }
+    encode::descriptor(out, DELIVERY_ANNOTATIONS);
+    encode::map(out, pairs, |out| {
+        out.put_slice(layout.delivery);
+        if let Some(token) = token {
+            encode::symbol(out, LOCK_TOKEN);
+            encode::uuid(out, token);
+        }
     });
 }
 
@@ -400,8 +459,11 @@ fn render_annotations(
     locked_until: Option<Timestamp>,
 ) {
     let source = message.dead_letter().map(|dead_letter| &dead_letter.source);
+    let is_active = message.state == MessageState::Active;
     let pairs = layout.annotation_pairs
-        + 4
+        + 2
+        + u32::from(message.original_number.is_some())
+        + u32::from(!is_active)
         + u32::from(locked_until.is_some())
         + u32::from(source.is_some());
     encode::descriptor(out, MESSAGE_ANNOTATIONS);
@@ -409,12 +471,16 @@ fn render_annotations(
         out.put_slice(layout.annotations);
         encode::symbol(out, "x-opt-sequence-number");
         encode::long(out, message.sequence_number);
-        encode::symbol(out, "x-opt-enqueue-sequence-number");
-        encode::long(out, message.original_number.unwrap_or(message.sequence_number));
+        if let Some(number) = message.original_number {
+            encode::symbol(out, "x-opt-enqueue-sequence-number");
+            encode::long(out, number);
+        }
         encode::symbol(out, "x-opt-enqueued-time");
         encode::timestamp(out, message.enqueued_at.milliseconds());
-        encode::symbol(out, "x-opt-message-state");
-        encode::int(out, message.state.code());
+        if !is_active {
+            encode::symbol(out, "x-opt-message-state");
+            encode::int(out, message.state.code());
+        }
         if let Some(until) = locked_until {
             encode::symbol(out, "x-opt-locked-until");
             encode::timestamp(out, until.milliseconds());
@@ -505,10 +571,11 @@ pub(crate) fn body(content: &Bytes) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::broker::{Amendments, MessageState};
+    use crate::broker::Amendments;
+    use fe2o3_amqp_types::messaging::annotations::AnnotationKey;
     use fe2o3_amqp_types::messaging::message::__private::{Deserializable, Serializable};
     use fe2o3_amqp_types::messaging::{self, ApplicationProperties, Body, MessageId, Properties};
-    use fe2o3_amqp_types::primitives::{SimpleValue, Value};
+    use fe2o3_amqp_types::primitives::{SimpleValue, Symbol, Value};
     use serde_amqp::primitives::Binary;
 
     type WireMessage = messaging::Message<Body<Value>>;
@@ -617,13 +684,68 @@ mod tests {
         assert_eq!(body(&packed(&wire_message(None), None).content), "hello");
     }
 
+    const BODY: [u8; 6] = [0x00, 0x53, 0x75, 0xa0, 1, b'x'];
+    const PROPERTIES_SECTION: [u8; 4] = [0x00, 0x53, 0x73, 0x45];
+
     #[test]
-    fn sections_out_of_order_or_twice_are_refused() {
-        let body = [0x00, 0x53, 0x75, 0xa0, 1, b'x'];
-        let properties = [0x00, 0x53, 0x73, 0x45];
-        assert!(Sections::split(&[&body[..], &properties[..]].concat()).is_err());
-        assert!(Sections::split(&[&properties[..], &properties[..]].concat()).is_err());
+    fn a_section_may_follow_the_body_but_not_part_it() {
+        let sections = |parts: &[&[u8]]| Sections::split(&parts.concat()).map(|it| it.body.len());
+        let (body, other) = (&BODY[..], &PROPERTIES_SECTION[..]);
+        assert_eq!(sections(&[other, body]).unwrap(), BODY.len());
+        assert_eq!(sections(&[body, other]).unwrap(), BODY.len());
+        assert_eq!(sections(&[body, body, other]).unwrap(), 2 * BODY.len());
+        assert!(sections(&[body, other, body]).is_err());
+    }
+
+    #[test]
+    fn sections_that_are_unknown_or_occur_twice_are_refused() {
+        assert!(Sections::split(&[PROPERTIES_SECTION, PROPERTIES_SECTION].concat()).is_err());
         assert!(Sections::split(&[0x00, 0x53, 0x99, 0x45]).is_err());
-        assert!(Sections::split(&[&properties[..], &body[..]].concat()).is_ok());
+    }
+
+    #[test]
+    fn delivery_annotations_reach_the_receiver_wherever_they_were_sent() {
+        // As the Python client encodes them: after the body.
+        let mut bytes = BytesMut::from(&BODY[..]);
+        encode::descriptor(&mut bytes, DELIVERY_ANNOTATIONS);
+        encode::map(&mut bytes, 2, |out| {
+            encode::symbol(out, "mine");
+            encode::int(out, 3);
+            encode::symbol(out, "x-opt-lock-token");
+            encode::int(out, 4);
+        });
+        let message = stored(pack(&Sections::split(&bytes).unwrap(), None));
+        let annotations = rendered(&message).delivery_annotations.unwrap().0;
+        assert_eq!(annotations.len(), 2);
+        assert_eq!(
+            annotations.get(&Symbol::from("mine") as &dyn AnnotationKey),
+            Some(&Value::Int(3))
+        );
+        let token = annotations.get(&Symbol::from("x-opt-lock-token") as &dyn AnnotationKey);
+        assert!(matches!(token, Some(Value::Uuid(_))), "{token:?}");
+    }
+
+    #[test]
+    fn what_the_sender_left_out_of_the_header_stays_out() {
+        let mut bytes = BytesMut::new();
+        render(&mut bytes, &stored(packed(&wire_message(None), None)), None);
+        let (header, _) = Raw::split(&bytes).unwrap();
+        let fields: Vec<bool> = header.undescribed().items().map(|field| field.is_null()).collect();
+        assert_eq!(fields, [true, true, true, true, false]);
+
+        let mut durable = wire_message(None);
+        durable.header = Some(messaging::Header { durable: true, ..messaging::Header::default() });
+        assert!(rendered(&stored(packed(&durable, None))).header.unwrap().durable);
+    }
+
+    #[test]
+    fn only_what_says_something_is_stamped() {
+        let stamps = |message: &Message| rendered(message).message_annotations.unwrap().0.len();
+        let mut message = stored(packed(&wire_message(None), None));
+        assert_eq!(stamps(&message), 3);
+        message.state = MessageState::Deferred;
+        assert_eq!(stamps(&message), 4);
+        message.original_number = Some(1);
+        assert_eq!(stamps(&message), 5);
     }
 }

@@ -24,10 +24,8 @@ where
         __work: &'a mut Self::Work,
         __message: Self::Message,
         __context: &'a ::idem_runtime::__private::Context,
-    ) -> ::core::result::Result<(), ::idem_runtime::__private::Failure> {
-        ::idem_runtime::__private::HandlerResult::finish(
-            send_mail(__work, __message).await,
-        )
+    ) -> ::idem_runtime::__private::Called {
+        ::idem_runtime::__private::forget(send_mail(__work, __message).await)
     }
 }
 #[cfg(feature = "mail")]

@@ -27,8 +27,8 @@ impl<
         __work: &'a mut Self::Work,
         __message: Self::Message,
         __context: &'a ::idem_runtime::__private::Context,
-    ) -> ::core::result::Result<(), ::idem_runtime::__private::Failure> {
-        ::idem_runtime::__private::HandlerResult::finish(
+    ) -> ::idem_runtime::__private::Called {
+        ::idem_runtime::__private::forget(
             set_price(
                     __message,
                     <State<

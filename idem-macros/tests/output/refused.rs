@@ -24,7 +24,7 @@ impl<
         _: &'a mut Self::Work,
         _: Self::Message,
         _: &'a ::idem_runtime::__private::Context,
-    ) -> ::core::result::Result<(), ::idem_runtime::__private::Failure> {
+    ) -> ::idem_runtime::__private::Called {
         ::core::future::pending().await
     }
 }

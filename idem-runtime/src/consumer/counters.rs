@@ -36,6 +36,8 @@ counters! {
     done,
     /// Deliveries whose key was committed before.
     duplicates,
+    /// Deliveries whose key was committed before, for a message that says something else.
+    conflicts,
     /// Deliveries given up because another one held their key for too long.
     busy,
     /// Deliveries whose handler or database failed.
@@ -75,6 +77,7 @@ impl Counters {
         let counter = match outcome {
             Outcome::Done(_) => &self.done,
             Outcome::Duplicate(_) => &self.duplicates,
+            Outcome::Conflict(_) => &self.conflicts,
             Outcome::Busy => &self.busy,
             Outcome::Retry(_) => &self.retries,
             Outcome::Reject(_) => &self.rejected,

@@ -142,6 +142,7 @@ impl<S: Store> Shared<S> {
             Outcome::Busy
             | Outcome::Done(_)
             | Outcome::Duplicate(_)
+            | Outcome::Conflict(_)
             | Outcome::Reject(_)
             | Outcome::Unknown(_) => debug!(message_id, holds, "the key is busy, held"),
         }
@@ -153,6 +154,7 @@ fn is_worth_waiting(outcome: &Outcome) -> bool {
         Outcome::Busy | Outcome::Retry(RetryReason::NotStarted(_)) => true,
         Outcome::Done(_)
         | Outcome::Duplicate(_)
+        | Outcome::Conflict(_)
         | Outcome::Retry(_)
         | Outcome::Reject(_)
         | Outcome::Unknown(_) => false,
@@ -166,7 +168,11 @@ fn report(context: &Context, outcome: &Outcome) {
     let count = delivery.delivery_count();
     match outcome {
         Outcome::Done(_) => debug!(message_id, count, "done"),
-        Outcome::Duplicate(_) => info!(message_id, count, "duplicate ignored, already processed"),
+        Outcome::Duplicate(proof) => {
+            let first = proof.claimed_at().map(tracing::field::display);
+            info!(message_id, count, first, "duplicate ignored, already processed");
+        }
+        Outcome::Conflict(conflict) => error!(message_id, count, %conflict, "conflict"),
         Outcome::Busy => warn!(message_id, count, "another delivery holds the key, given back"),
         Outcome::Retry(reason @ RetryReason::Panic(_)) => {
             error!(message_id, count, %reason, "failed");

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::Deserialize;
+use time::OffsetDateTime;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep};
 
@@ -15,9 +16,9 @@ use crate::delivery::{Delivery, SourceId};
 use crate::handler::{Context, Handler, HandlerSpec, Level, State};
 use crate::handler::{FromContext, Requirements};
 use crate::key::{Digest, KeyEncoder};
-use crate::outcome::Failure;
+use crate::outcome::{Failure, Reply};
 use crate::settle::Settlement;
-use crate::store::{Claim, Claimed, Fault, StoreError, Work};
+use crate::store::{Claim, Claimed, Earlier, Fault, StoreError, Work};
 
 const LOCK: Duration = Duration::from_secs(10);
 
@@ -150,6 +151,9 @@ impl Settler for ScriptedSettler {
 struct ScriptedStore {
     begins: Arc<Mutex<VecDeque<Fault>>>,
     claims: Arc<Mutex<VecDeque<Claimed>>>,
+    /// Whether a claim is found before a transaction begins.
+    is_claimed: bool,
+    begun: Arc<AtomicUsize>,
     refuses_to_start: bool,
 }
 
@@ -157,13 +161,18 @@ struct ScriptedWork(Arc<Mutex<VecDeque<Claimed>>>);
 
 impl Work<ScriptedStore> for ScriptedWork {
     async fn begin(store: &ScriptedStore) -> Result<Self, StoreError> {
+        store.begun.fetch_add(1, Ordering::SeqCst);
         match store.begins.lock().unwrap().pop_front() {
             Some(fault) => Err(StoreError::found("begin", fault)),
             None => Ok(Self(Arc::clone(&store.claims))),
         }
     }
 
-    async fn claim(&mut self, _: Claim) -> Result<Claimed, StoreError> {
+    async fn keep(&mut self, _: &Reply) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn claim(&mut self, _: &Claim) -> Result<Claimed, StoreError> {
         Ok(self.0.lock().unwrap().pop_front().unwrap_or(Claimed::Ours))
     }
 
@@ -186,11 +195,11 @@ impl Store for ScriptedStore {
         Ok(Box::new(()))
     }
 
-    async fn claim(_: &mut Box<()>, _: Claim) -> Result<Claimed, StoreError> {
+    async fn claim(_: &mut Box<()>, _: &Claim) -> Result<Claimed, StoreError> {
         Ok(Claimed::Ours)
     }
 
-    async fn guard(_: &mut Box<()>) -> Result<(), StoreError> {
+    async fn keep(_: &mut Box<()>, _: Digest, _: &Reply) -> Result<(), StoreError> {
         Ok(())
     }
 
@@ -204,8 +213,8 @@ impl Store for ScriptedStore {
 
     async fn rollback(_: Box<()>) {}
 
-    async fn is_claimed(&self, _: Digest) -> Result<bool, StoreError> {
-        Ok(false)
+    async fn find(&self, _: Digest) -> Result<Option<Earlier>, StoreError> {
+        Ok(self.is_claimed.then(earlier))
     }
 
     fn fault_of(_: &(dyn std::error::Error + 'static)) -> Option<Fault> {
@@ -260,7 +269,7 @@ impl Handler<ScriptedStore> for Obedient {
         _: &'a mut ScriptedWork,
         message: Instruction,
         context: &'a Context,
-    ) -> Result<(), Failure> {
+    ) -> Result<Option<Reply>, Failure> {
         let State(running) = State::<Running>::from_context(context)?;
         let now = running.now.fetch_add(1, Ordering::SeqCst) + 1;
         running.most.fetch_max(now, Ordering::SeqCst);
@@ -270,9 +279,13 @@ impl Handler<ScriptedStore> for Obedient {
             "fail" => Err("the shop is closed".into()),
             "reject" => Err(Failure::reject("UnknownCurrency", "no such currency: XXX")),
             "panic" => panic!("boom"),
-            _ => Ok(()),
+            _ => Ok(None),
         }
     }
+}
+
+fn earlier() -> Earlier {
+    Earlier { claimed_at: OffsetDateTime::UNIX_EPOCH, same: Vec::new(), reply: None }
 }
 
 // --- Putting them together. -------------------------------------------------------------------------
@@ -338,6 +351,16 @@ fn locked(lock: u64, delivery_count: u32, seconds: u64, then: &str) -> Result<Lo
 }
 
 #[tokio::test(start_paused = true)]
+async fn only_a_delivery_that_was_counted_before_looks_for_its_claim_first() {
+    let mut bench = Bench::new(vec![vec![locked(1, 1, 0, "ok"), locked(2, 2, 0, "ok")]]);
+    bench.store.is_claimed = true;
+    let builder = bench.builder().in_flight_max(1);
+    let summary = bench.run_until_told(builder, 2).await;
+    assert_eq!(bench.store.begun.load(Ordering::SeqCst), 1, "the first delivery's");
+    assert_eq!((summary.done, summary.duplicates), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_message_is_completed_after_its_handler_has_ended_and_not_before() {
     let mut bench = Bench::new(vec![vec![locked(1, 1, 3, "ok")]]);
     let summary = bench.run_until_told(bench.builder(), 1).await;
@@ -350,7 +373,7 @@ async fn a_message_is_completed_after_its_handler_has_ended_and_not_before() {
 #[tokio::test(start_paused = true)]
 async fn a_duplicate_is_completed_without_running_the_handler() {
     let mut bench = Bench::new(vec![vec![locked(1, 2, 3, "ok")]]);
-    bench.store.claims.lock().unwrap().push_back(Claimed::Before);
+    bench.store.claims.lock().unwrap().push_back(Claimed::Before(earlier()));
     let summary = bench.run_until_told(bench.builder(), 1).await;
     assert_eq!(bench.broker.told(), [(LockId(1), "complete".to_owned())]);
     assert_eq!((summary.duplicates, summary.done), (1, 0));

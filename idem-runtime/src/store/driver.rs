@@ -4,11 +4,38 @@ use std::error::Error;
 
 use sqlx::error::DatabaseError;
 use sqlx_core::transaction::TransactionManager;
+use time::OffsetDateTime;
 
-use super::{Fault, StoreError};
+use super::{BROKEN_TRANSACTION, Claimed, Earlier, Fault, StoreError};
 
 const NESTED_TRANSACTION: &str = "the handler left a transaction open inside its own; commit it or \
      roll it back before you return";
+
+/// A claim's row as every engine reads it: when it was made in microseconds since 1970, what had to
+/// agree, and the reply.
+pub(super) type Row = (i64, Vec<u8>, Option<Vec<u8>>);
+
+pub(super) fn earlier((micros, same, reply): Row) -> Earlier {
+    let claimed_at = OffsetDateTime::from_unix_timestamp_nanos(i128::from(micros) * 1000);
+    Earlier { claimed_at: claimed_at.unwrap_or(OffsetDateTime::UNIX_EPOCH), same, reply }
+}
+
+/// What the claim met. Its row is read by a statement of its own, since the statement that met it
+/// need not see it; in between it may have been pruned.
+pub(super) fn met(found: Option<Row>) -> Result<Claimed, StoreError> {
+    match found {
+        Some(row) => Ok(Claimed::Before(earlier(row))),
+        None => Err(StoreError::found("the claim that was there has just gone", Fault::Contention)),
+    }
+}
+
+/// A reply is written to our own claim or to none.
+pub(super) fn kept(rows: u64) -> Result<(), StoreError> {
+    match rows {
+        1 => Ok(()),
+        _ => Err(StoreError::found(BROKEN_TRANSACTION, Fault::Broken)),
+    }
+}
 
 /// Begins a transaction on a connection of the pool.
 ///

@@ -30,9 +30,12 @@ pub use postgres::{Postgres, PostgresTransaction};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{Sqlite, SqliteTransaction};
 
+use time::OffsetDateTime;
 use tokio::time::timeout;
 
-use crate::key::Digest;
+use crate::backoff::Backoff;
+use crate::key::{Digest, Fingerprint};
+use crate::outcome::Reply;
 use step::Step;
 
 /// A database that keeps claims beside the handlers' own rows.
@@ -52,18 +55,33 @@ pub trait Store: Clone + Send + Sync + 'static {
     /// Inserts the claim unless its digest is there; the unique constraint decides.
     fn claim(
         transaction: &mut Self::Transaction,
-        claim: Claim,
+        claim: &Claim,
     ) -> impl Future<Output = Result<Claimed, StoreError>> + Send;
 
-    /// Proves that the transaction is still healthy and still the one that was begun.
-    fn guard(
+    /// Writes a reply beside the transaction's claim.
+    fn keep(
         transaction: &mut Self::Transaction,
+        digest: Digest,
+        reply: &Reply,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Commits. An error whose kind is [`Fault::InDoubt`] leaves open whether it did.
+    /// Proves that the transaction is still healthy and still the one that was begun, and commits
+    /// it. An error whose kind is [`Fault::InDoubt`] leaves open whether it did; after any other it
+    /// is rolled back.
     fn commit(
         transaction: Self::Transaction,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// What the server calls the transaction, where it can be [asked](Self::fate) later what became
+    /// of it.
+    fn id(_: &Self::Transaction) -> Option<TransactionId> {
+        None
+    }
+
+    /// Asks the server, on another connection, what became of a transaction with an id.
+    fn fate(&self, _: TransactionId) -> impl Future<Output = Result<Fate, StoreError>> + Send {
+        async { Ok(Fate::Unknown) }
+    }
 
     /// Whether the handler, which has failed, ended the transaction before: what it wrote may be
     /// committed in part, and its claim with it.
@@ -73,8 +91,11 @@ pub trait Store: Clone + Send + Sync + 'static {
     /// roll back is closed, and the server then does it.
     fn rollback(transaction: Self::Transaction) -> impl Future<Output = ()> + Send;
 
-    /// Whether a committed claim with this digest exists, read outside any transaction.
-    fn is_claimed(&self, digest: Digest) -> impl Future<Output = Result<bool, StoreError>> + Send;
+    /// The committed claim with this digest, read outside any transaction.
+    fn find(
+        &self,
+        digest: Digest,
+    ) -> impl Future<Output = Result<Option<Earlier>, StoreError>> + Send;
 
     /// What an error that a handler returned means; `None` when it is not the database's.
     fn fault_of(error: &(dyn Error + 'static)) -> Option<Fault>;
@@ -103,7 +124,7 @@ pub trait Store: Clone + Send + Sync + 'static {
 /// would hide the ledger from the next message.
 pub struct Tx<S: Store> {
     transaction: S::Transaction,
-    claim: Option<Claim>,
+    claimed: Option<Digest>,
 }
 
 impl<S: Store> Deref for Tx<S> {
@@ -122,7 +143,7 @@ impl<S: Store> DerefMut for Tx<S> {
 
 impl<S: Store> fmt::Debug for Tx<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tx").field("claim", &self.claim).finish_non_exhaustive()
+        f.debug_struct("Tx").field("claimed", &self.claimed).finish_non_exhaustive()
     }
 }
 
@@ -136,7 +157,10 @@ pub trait Work<S: Store>: Sized + Send {
     fn begin(store: &S) -> impl Future<Output = Result<Self, StoreError>> + Send;
 
     /// Claims a key for it.
-    fn claim(&mut self, claim: Claim) -> impl Future<Output = Result<Claimed, StoreError>> + Send;
+    fn claim(&mut self, claim: &Claim) -> impl Future<Output = Result<Claimed, StoreError>> + Send;
+
+    /// Keeps a reply with the claim, for duplicates.
+    fn keep(&mut self, reply: &Reply) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Makes its effects permanent, or says that this did not or may not have happened.
     fn commit(self, store: &S) -> impl Future<Output = Result<(), StoreError>> + Send;
@@ -154,23 +178,33 @@ impl<S: Store> Work<S> for Tx<S> {
         let store = store.clone();
         let begun = Step::new(async move { store.begin().await });
         let transaction = in_time("begin", Fault::Unavailable, begun).await?;
-        Ok(Self { transaction, claim: None })
+        Ok(Self { transaction, claimed: None })
     }
 
-    async fn claim(&mut self, claim: Claim) -> Result<Claimed, StoreError> {
+    async fn claim(&mut self, claim: &Claim) -> Result<Claimed, StoreError> {
         let claimed = S::claim(&mut self.transaction, claim);
         let claimed = in_time("claim", Fault::Unavailable, claimed).await?;
-        self.claim = Some(claim);
+        self.claimed = Some(claim.digest);
         Ok(claimed)
     }
 
+    async fn keep(&mut self, reply: &Reply) -> Result<(), StoreError> {
+        let Some(digest) = self.claimed else {
+            return Err(StoreError::found(NOTHING_TO_KEEP_WITH, Fault::Refused));
+        };
+        let kept = S::keep(&mut self.transaction, digest, reply);
+        in_time("keep the reply", Fault::Unavailable, kept).await
+    }
+
     async fn commit(self, store: &S) -> Result<(), StoreError> {
-        let Self { transaction, claim } = self;
-        let committed = Step::new(guard_and_commit::<S>(transaction));
+        let Self { transaction, claimed } = self;
+        let id = S::id(&transaction);
+        let committed = Step::new(S::commit(transaction));
         match in_time("commit", Fault::InDoubt, committed).await {
-            Ok(()) => Ok(()),
-            Err(error) if error.fault == Fault::InDoubt => settle_doubt(store, claim, error).await,
-            Err(error) => Err(error),
+            Err(error) if error.fault == Fault::InDoubt => {
+                settle_doubt(store, claimed, id, error).await
+            }
+            committed => committed,
         }
     }
 
@@ -182,6 +216,14 @@ impl<S: Store> Work<S> for Tx<S> {
             rolled_back => rolled_back,
         }
     }
+}
+
+/// The committed claim with this digest.
+pub(crate) async fn find<S: Store>(
+    store: &S,
+    digest: Digest,
+) -> Result<Option<Earlier>, StoreError> {
+    in_time("read the claim", Fault::Unavailable, store.find(digest)).await
 }
 
 /// How long we wait for an answer to one of our own steps. Where the server has fallen silent, the
@@ -200,14 +242,10 @@ async fn in_time<T>(
     }
 }
 
-async fn guard_and_commit<S: Store>(mut transaction: S::Transaction) -> Result<(), StoreError> {
-    match S::guard(&mut transaction).await {
-        Ok(()) => S::commit(transaction).await,
-        Err(error) => {
-            rollback::<S>(transaction).await?;
-            Err(error)
-        }
-    }
+/// Rolls back a transaction that the guard has refused, and says why it is not committed.
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+async fn give_up<S: Store>(transaction: S::Transaction, refused: StoreError) -> StoreError {
+    rollback::<S>(transaction).await.err().unwrap_or(refused)
 }
 
 async fn rollback<S: Store>(mut transaction: S::Transaction) -> Result<(), StoreError> {
@@ -216,20 +254,46 @@ async fn rollback<S: Store>(mut transaction: S::Transaction) -> Result<(), Store
     if was_ended { Err(StoreError::found(BROKEN_TRANSACTION, Fault::Broken)) } else { Ok(()) }
 }
 
-/// The claim's row, read on another connection, proves a commit whose answer was lost. Its absence
-/// proves nothing: the server may still be about to commit.
+/// How often we ask what became of a commit whose answer was lost. A server that has yet to notice
+/// the loss answers that it does not know.
+const DOUBT_ASKED_MAX: u32 = 4;
+
+const DOUBT_PAUSES: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
+
+/// Asks what became of a commit whose answer was lost, and believes nothing but a proof.
 async fn settle_doubt<S: Store>(
     store: &S,
-    claim: Option<Claim>,
-    error: StoreError,
+    claimed: Option<Digest>,
+    id: Option<TransactionId>,
+    doubt: StoreError,
 ) -> Result<(), StoreError> {
-    let Some(claim) = claim else {
-        return Err(error);
-    };
-    match in_time("read the claim", Fault::Unavailable, store.is_claimed(claim.digest)).await {
-        Ok(true) => Ok(()),
-        Ok(false) | Err(_) => Err(error),
+    for asked in 1.. {
+        let fate = in_time("ask for the fate", Fault::Unavailable, fate(store, claimed, id)).await;
+        match fate.unwrap_or(Fate::Unknown) {
+            Fate::Committed => return Ok(()),
+            Fate::RolledBack => {
+                return Err(StoreError::new(ROLLED_BACK, Fault::Unavailable, doubt));
+            }
+            Fate::Unknown if asked == DOUBT_ASKED_MAX => break,
+            Fate::Unknown => tokio::time::sleep(DOUBT_PAUSES.after(asked)).await,
+        }
     }
+    Err(doubt)
+}
+
+/// The claim's row proves a commit. Its absence proves nothing: the server may still be about to
+/// commit. Only what the server says of the transaction by its id goes both ways.
+async fn fate<S: Store>(
+    store: &S,
+    claimed: Option<Digest>,
+    id: Option<TransactionId>,
+) -> Result<Fate, StoreError> {
+    if let Some(id) = id {
+        return store.fate(id).await;
+    }
+    let Some(digest) = claimed else { return Ok(Fate::Unknown) };
+    let found = store.find(digest).await?;
+    Ok(if found.is_some() { Fate::Committed } else { Fate::Unknown })
 }
 
 /// The unit of work of a level 0 handler that takes no transaction.
@@ -241,7 +305,11 @@ impl<S: Store> Work<S> for NoTransaction {
         Ok(Self)
     }
 
-    async fn claim(&mut self, _: Claim) -> Result<Claimed, StoreError> {
+    async fn keep(&mut self, _: &Reply) -> Result<(), StoreError> {
+        Err(StoreError::found(NOTHING_TO_KEEP_WITH, Fault::Refused))
+    }
+
+    async fn claim(&mut self, _: &Claim) -> Result<Claimed, StoreError> {
         let problem = "without a transaction there is nothing to claim in; use level 0, or `Tx<_>`";
         Err(StoreError::found(problem, Fault::Refused))
     }
@@ -257,12 +325,25 @@ impl<S: Store> Work<S> for NoTransaction {
 }
 
 /// What is claimed: the digest of the key within its scope.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Claim {
     /// The scope, stored beside the digest for people.
     pub scope: &'static str,
     /// The digest, which the unique constraint is on.
     pub digest: Digest,
+    /// What must agree among messages of this key.
+    pub same: Fingerprint,
+}
+
+/// A committed claim, as a later one finds it.
+#[derive(Clone, Debug)]
+pub struct Earlier {
+    /// When it was made, by the database's clock.
+    pub claimed_at: OffsetDateTime,
+    /// What had to agree then; empty if nothing had to.
+    pub same: Vec<u8>,
+    /// What the handler returned, if that was kept.
+    pub reply: Option<Vec<u8>>,
 }
 
 /// How a claim ended.
@@ -271,9 +352,24 @@ pub enum Claimed {
     /// The row is ours, if we commit.
     Ours,
     /// A committed row was there before.
-    Before,
+    Before(Earlier),
     /// Another transaction holds the key and has not ended.
     Busy,
+}
+
+/// What a server calls a transaction, unique for the life of the database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TransactionId(pub u64);
+
+/// What became of a transaction whose commit had no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// The server has committed it.
+    Committed,
+    /// The server has rolled it back, for good.
+    RolledBack,
+    /// The server has not ended it yet, or cannot tell.
+    Unknown,
 }
 
 /// What an error of the database means for the message.
@@ -319,6 +415,12 @@ impl StoreError {
         self.fault
     }
 }
+
+const NOTHING_TO_KEEP_WITH: &str = "there is no claim to keep a reply with; `replay` needs level 1 \
+     or 2";
+
+const ROLLED_BACK: &str = "the connection was lost before the commit, and the transaction was \
+     rolled back";
 
 const BROKEN_TRANSACTION: &str = "the handler ended its transaction; handlers must not send \
      `COMMIT`, `ROLLBACK` or statements that commit implicitly";

@@ -19,8 +19,9 @@ use sqlx::{AssertSqlSafe, Connection, Database, Executor, MySql, Row, SqlSafeStr
 use sqlx_core::transaction::TransactionManager;
 use tokio::time::timeout;
 
-use super::{Claim, Claimed, Fault, Store, StoreError, driver, migration};
+use super::{Claim, Claimed, Earlier, Fault, Store, StoreError, driver, migration};
 use crate::key::Digest;
+use crate::outcome::Reply;
 
 /// Claims in MariaDB 10.6 or later, or MySQL 8.
 ///
@@ -156,7 +157,10 @@ impl Store for Mysql {
     type Connection = MySqlConnection;
     type Transaction = MysqlTransaction;
 
-    const MIGRATIONS: &'static [&'static str] = &[include_str!("migrations/mysql/0001_claims.sql")];
+    const MIGRATIONS: &'static [&'static str] = &[
+        include_str!("migrations/mysql/0001_claims.sql"),
+        include_str!("migrations/mysql/0002_replies.sql"),
+    ];
 
     async fn begin(&self) -> Result<MysqlTransaction, StoreError> {
         // One round trip. MySQL alone reads the comment: see `CLAIM`. Read write is said aloud, so
@@ -181,19 +185,20 @@ impl Store for Mysql {
 
     async fn claim(
         transaction: &mut MysqlTransaction,
-        claim: Claim,
+        claim: &Claim,
     ) -> Result<Claimed, StoreError> {
         // MariaDB alone reads the comment: a key that is locked is then found busy at once.
         // A plain insert takes a shared lock on the row that it meets, and two that waited for the
         // same holder deadlock when that one rolls back. This one takes an exclusive lock, given
         // that the update changes something.
         const CLAIM: &str = "/*M! SET STATEMENT innodb_lock_wait_timeout = 0 FOR */ \
-             INSERT INTO idem_claim (digest, scope, holder) VALUES (?, ?, ?) \
+             INSERT INTO idem_claim (digest, scope, holder, same) VALUES (?, ?, ?, ?) \
              ON DUPLICATE KEY UPDATE holder = holder + 1";
         let affected = sqlx::query(CLAIM)
             .bind(&claim.digest.as_bytes()[..])
             .bind(claim.scope)
             .bind(transaction.holder)
+            .bind(claim.same.as_bytes())
             .execute(&mut **transaction)
             .await;
         match affected.map(|done| done.rows_affected()) {
@@ -201,33 +206,44 @@ impl Store for Mysql {
                 transaction.claimed = Some(claim.digest);
                 Ok(Claimed::Ours)
             }
-            Ok(2) => Ok(Claimed::Before),
+            Ok(2) => {
+                let found = find(&mut **transaction, claim.digest).await;
+                driver::met(found.map_err(failed("read the claim"))?)
+            }
             Ok(_) => Err(StoreError::found(UNCLEAR_CLAIM, Fault::Refused)),
             Err(error) if number(&error) == Some(LOCK_WAIT_TIMEOUT) => Ok(Claimed::Busy),
             Err(error) => Err(failed("claim")(error)),
         }
     }
 
-    async fn guard(transaction: &mut MysqlTransaction) -> Result<(), StoreError> {
-        driver::refuse_nested::<MySql>(transaction)?;
-        match transaction.run("RELEASE SAVEPOINT idem").await {
-            Ok(()) => Ok(()),
-            Err(error) if number(&error) == Some(NO_SUCH_SAVEPOINT) => {
-                Err(transaction.lost().await)
-            }
-            Err(error) => Err(failed("guard")(error)),
-        }
+    async fn keep(
+        transaction: &mut MysqlTransaction,
+        digest: Digest,
+        reply: &Reply,
+    ) -> Result<(), StoreError> {
+        let holder = transaction.holder;
+        let kept = sqlx::query("UPDATE idem_claim SET reply = ? WHERE digest = ? AND holder = ?")
+            .bind(reply.as_bytes())
+            .bind(&digest.as_bytes()[..])
+            .bind(holder)
+            .execute(&mut **transaction)
+            .await
+            .map_err(failed("keep the reply"))?;
+        driver::kept(kept.rows_affected())
     }
 
     async fn was_ended(transaction: &mut MysqlTransaction) -> bool {
         if transaction.claimed.is_none() {
             return false;
         }
-        let guarded = Self::guard(transaction).await;
+        let guarded = transaction.guard().await;
         guarded.is_err_and(|error| error.fault() == Fault::Broken)
     }
 
     async fn commit(mut transaction: MysqlTransaction) -> Result<(), StoreError> {
+        if let Err(error) = transaction.guard().await {
+            return Err(super::give_up::<Self>(transaction, error).await);
+        }
         Manager::commit(&mut transaction).await.map_err(|error| {
             let fault = match fault(&error) {
                 Fault::Contention => Fault::Contention,
@@ -253,12 +269,9 @@ impl Store for Mysql {
         }
     }
 
-    async fn is_claimed(&self, digest: Digest) -> Result<bool, StoreError> {
-        sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM idem_claim WHERE digest = ?)")
-            .bind(&digest.as_bytes()[..])
-            .fetch_one(&self.pool)
-            .await
-            .map_err(failed("read the claim"))
+    async fn find(&self, digest: Digest) -> Result<Option<Earlier>, StoreError> {
+        let found = find(&self.pool, digest).await.map_err(failed("read the claim"))?;
+        Ok(found.map(driver::earlier))
     }
 
     fn fault_of(error: &(dyn Error + 'static)) -> Option<Fault> {
@@ -283,6 +296,16 @@ impl Store for Mysql {
 }
 
 impl MysqlTransaction {
+    /// The savepoint that was set when the transaction began ends with it.
+    async fn guard(&mut self) -> Result<(), StoreError> {
+        driver::refuse_nested::<MySql>(self)?;
+        match self.run("RELEASE SAVEPOINT idem").await {
+            Ok(()) => Ok(()),
+            Err(error) if number(&error) == Some(NO_SUCH_SAVEPOINT) => Err(self.lost().await),
+            Err(error) => Err(failed("guard")(error)),
+        }
+    }
+
     /// Runs statements of ours, and proves by a number that the answer is theirs.
     async fn run(&mut self, statements: &'static str) -> Result<(), sqlx::Error> {
         if self.is_out_of_step {
@@ -347,8 +370,9 @@ fn out_of_step() -> sqlx::Error {
 
 /// Applies what is missing, while migrations of the same database elsewhere wait.
 ///
-/// DDL cannot be rolled back here. Each version is one statement that can be run again, and its
-/// number is written after it: an interrupted migration is taken up where it stopped.
+/// DDL cannot be rolled back here. Each version is one statement, which is applied as a whole or not
+/// at all, and its number is written after it: an interrupted migration is taken up where it
+/// stopped.
 async fn migrate_alone(connection: &mut MySqlConnection) -> Result<(), StoreError> {
     // Names of locks are the server's, not the database's, and have at most 64 characters.
     const LOCK: &str = "SELECT coalesce(get_lock(concat('idem:', sha1(database())), 60), 0)";
@@ -364,7 +388,10 @@ async fn migrate_alone(connection: &mut MySqlConnection) -> Result<(), StoreErro
     connection.execute(create).await.map_err(failed("migrate"))?;
     let version = version(&mut *connection).await.map_err(failed("migrate"))?;
     for (version, sql) in migration::pending(Mysql::MIGRATIONS, version)? {
-        connection.execute(sql).await.map_err(failed("migrate"))?;
+        match connection.execute(sql).await {
+            Err(error) if !is_there(&error) => return Err(failed("migrate")(error)),
+            Err(_) | Ok(_) => {}
+        }
         sqlx::query("INSERT INTO idem_migration (version) VALUES (?)")
             .bind(version)
             .execute(&mut *connection)
@@ -372,6 +399,21 @@ async fn migrate_alone(connection: &mut MySqlConnection) -> Result<(), StoreErro
             .map_err(failed("migrate"))?;
     }
     Ok(())
+}
+
+/// Whether a migration's statement failed since it was applied before.
+fn is_there(error: &sqlx::Error) -> bool {
+    // The table, the column, the index.
+    matches!(number(error), Some(1050 | 1060 | 1061))
+}
+
+async fn find(
+    connection: impl sqlx::MySqlExecutor<'_>,
+    digest: Digest,
+) -> Result<Option<driver::Row>, sqlx::Error> {
+    const FIND: &str = "SELECT CAST(unix_timestamp(claimed_at) * 1000000 AS SIGNED), same, reply \
+                        FROM idem_claim WHERE digest = ?";
+    sqlx::query_as(FIND).bind(&digest.as_bytes()[..]).fetch_optional(connection).await
 }
 
 async fn version(connection: impl sqlx::MySqlExecutor<'_>) -> Result<i32, sqlx::Error> {

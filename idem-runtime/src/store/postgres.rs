@@ -6,10 +6,13 @@ use std::time::Duration;
 
 use sqlx::error::DatabaseError;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
-use sqlx::{Connection, Executor};
+use sqlx::{AssertSqlSafe, Connection, Executor};
 
-use super::{Claim, Claimed, Fault, Store, StoreError, driver, migration};
+use super::{
+    Claim, Claimed, Earlier, Fate, Fault, Store, StoreError, TransactionId, driver, migration,
+};
 use crate::key::Digest;
+use crate::outcome::Reply;
 
 /// Claims in PostgreSQL 14 or later.
 #[derive(Clone, Debug)]
@@ -87,7 +90,7 @@ async fn connect_once(options: &PgConnectOptions) -> Result<(), StoreError> {
 #[derive(Debug)]
 pub struct PostgresTransaction {
     transaction: sqlx::Transaction<'static, sqlx::Postgres>,
-    id: Option<String>,
+    id: Option<TransactionId>,
 }
 
 impl Deref for PostgresTransaction {
@@ -105,28 +108,65 @@ impl DerefMut for PostgresTransaction {
 }
 
 impl PostgresTransaction {
+    /// Proves that this is still the transaction that claimed, and commits it, in one round trip:
+    /// of the statements of one query, those after a failed one do not run. In a doomed transaction
+    /// the first one fails by itself.
+    async fn guard_and_commit(&mut self) -> Result<(), sqlx::Error> {
+        let guard = match self.id {
+            Some(id) => format!(
+                "SELECT CASE WHEN {CURRENT_ID} = '{}' THEN 0 \
+                 ELSE (coalesce({CURRENT_ID}, '') || '{OTHER_TRANSACTION}')::int END",
+                id.0
+            ),
+            None => "SELECT 0".to_owned(),
+        };
+        // The driver ends a transaction when this is dropped, and an empty one is there for it:
+        // a `ROLLBACK` outside of any would be a warning in the server's log.
+        let query = format!("{guard}; COMMIT AND CHAIN");
+        self.transaction.execute(AssertSqlSafe(query)).await.map(|_| ())
+    }
+
     /// Whether the transaction that claimed is committed. It is rolled back otherwise, and another
     /// one is open afterwards, since in an aborted one there is no asking.
     async fn was_committed(&mut self) -> Result<bool, sqlx::Error> {
-        let Some(id) = self.id.clone() else { return Ok(false) };
+        let Some(id) = self.id else { return Ok(false) };
         if driver::refuse_nested::<sqlx::Postgres>(self).is_err() {
             return Ok(false);
         }
         self.transaction.execute("ROLLBACK; BEGIN").await?;
-        let status: Option<String> = sqlx::query_scalar("SELECT pg_xact_status($1::text::xid8)")
-            .bind(id)
-            .fetch_one(&mut *self.transaction)
-            .await?;
-        Ok(status.as_deref() == Some("committed"))
+        Ok(fate(&mut *self.transaction, id).await? == Fate::Committed)
     }
+}
+
+const CURRENT_ID: &str = "pg_current_xact_id_if_assigned()::text";
+
+/// It is no number, and the error of its conversion quotes it in every language.
+const OTHER_TRANSACTION: &str = " is not the transaction that claimed";
+
+async fn fate(
+    connection: impl sqlx::PgExecutor<'_>,
+    id: TransactionId,
+) -> Result<Fate, sqlx::Error> {
+    let status: Option<String> = sqlx::query_scalar("SELECT pg_xact_status($1::text::xid8)")
+        .bind(id.0.to_string())
+        .fetch_one(connection)
+        .await?;
+    Ok(match status.as_deref() {
+        Some("committed") => Fate::Committed,
+        Some("aborted") => Fate::RolledBack,
+        // In progress, or so old that the server has forgotten.
+        _ => Fate::Unknown,
+    })
 }
 
 impl Store for Postgres {
     type Connection = PgConnection;
     type Transaction = PostgresTransaction;
 
-    const MIGRATIONS: &'static [&'static str] =
-        &[include_str!("migrations/postgres/0001_claims.sql")];
+    const MIGRATIONS: &'static [&'static str] = &[
+        include_str!("migrations/postgres/0001_claims.sql"),
+        include_str!("migrations/postgres/0002_replies.sql"),
+    ];
 
     async fn begin(&self) -> Result<PostgresTransaction, StoreError> {
         // Read write is said aloud, so that a read-only replica refuses here.
@@ -139,72 +179,86 @@ impl Store for Postgres {
     /// insert alone would wait for that transaction, and take a connection with it.
     async fn claim(
         transaction: &mut PostgresTransaction,
-        claim: Claim,
+        claim: &Claim,
     ) -> Result<Claimed, StoreError> {
         const CLAIM: &str = "\
-            WITH lock AS MATERIALIZED (SELECT pg_try_advisory_xact_lock($3) AS taken), \
-                 claim AS (INSERT INTO idem_claim (digest, scope) SELECT $1, $2 FROM lock WHERE taken \
+            WITH lock AS MATERIALIZED (SELECT pg_try_advisory_xact_lock($4) AS taken), \
+                 claim AS (INSERT INTO idem_claim (digest, scope, same) \
+                           SELECT $1, $2, $3 FROM lock WHERE taken \
                            ON CONFLICT ON CONSTRAINT idem_claim_pk DO NOTHING RETURNING 1) \
             SELECT (SELECT taken FROM lock), \
                    CASE WHEN EXISTS (SELECT FROM claim) THEN pg_current_xact_id()::text END";
         let (locked, id): (bool, Option<String>) = sqlx::query_as(CLAIM)
             .bind(claim.digest.as_uuid())
             .bind(claim.scope)
+            .bind(claim.same.as_bytes())
             .bind(advisory_key(claim.digest))
             .fetch_one(&mut **transaction)
             .await
             .map_err(failed("claim"))?;
         match (locked, id) {
             (false, _) => Ok(Claimed::Busy),
-            (true, None) => Ok(Claimed::Before),
-            (true, id) => {
-                transaction.id = id;
+            (true, None) => {
+                let found = find(&mut **transaction, claim.digest).await;
+                driver::met(found.map_err(failed("read the claim"))?)
+            }
+            (true, Some(id)) => {
+                let id = id.parse().map_err(|error| {
+                    StoreError::new("read the transaction's id", Fault::Refused, error)
+                })?;
+                transaction.id = Some(TransactionId(id));
                 Ok(Claimed::Ours)
             }
         }
     }
 
-    async fn guard(transaction: &mut PostgresTransaction) -> Result<(), StoreError> {
-        const GUARD: &str = "SELECT coalesce($1::text IS NULL OR $1 = pg_current_xact_id_if_assigned()::text, false)";
-        driver::refuse_nested::<sqlx::Postgres>(transaction)?;
-        let id = transaction.id.clone();
-        let ours: Result<bool, _> =
-            sqlx::query_scalar(GUARD).bind(id).fetch_one(&mut **transaction).await;
-        match ours {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(StoreError::found(super::BROKEN_TRANSACTION, Fault::Broken)),
-            Err(error) if code(&error).as_deref() == Some("25P02") => {
-                Err(StoreError::new(SWALLOWED_ERROR, Fault::Refused, error))
-            }
-            Err(error) => Err(failed("guard")(error)),
-        }
+    async fn keep(
+        transaction: &mut PostgresTransaction,
+        digest: Digest,
+        reply: &Reply,
+    ) -> Result<(), StoreError> {
+        let kept = sqlx::query("UPDATE idem_claim SET reply = $2 WHERE digest = $1")
+            .bind(digest.as_uuid())
+            .bind(reply.as_bytes())
+            .execute(&mut **transaction)
+            .await
+            .map_err(not_committed)?;
+        driver::kept(kept.rows_affected())
     }
 
     async fn was_ended(transaction: &mut PostgresTransaction) -> bool {
         transaction.was_committed().await.unwrap_or(false)
     }
 
-    async fn commit(transaction: PostgresTransaction) -> Result<(), StoreError> {
-        transaction.transaction.commit().await.map_err(|error| {
-            let fault = match (fault(&error), code(&error).as_deref()) {
-                // What is not the server's answer says nothing. 40003: the server does not know.
-                (_, None | Some("40003")) | (Fault::Unavailable, _) => Fault::InDoubt,
-                (fault, Some(_)) => fault,
-            };
-            StoreError::new("commit", fault, error)
-        })
+    async fn commit(mut transaction: PostgresTransaction) -> Result<(), StoreError> {
+        if let Err(nested) = driver::refuse_nested::<sqlx::Postgres>(&transaction) {
+            return Err(super::give_up::<Self>(transaction, nested).await);
+        }
+        let Err(error) = transaction.guard_and_commit().await else { return Ok(()) };
+        let error = not_committed(error);
+        match error.fault {
+            Fault::InDoubt => Err(error),
+            Fault::Contention | Fault::Unavailable | Fault::Broken | Fault::Refused => {
+                Err(super::give_up::<Self>(transaction, error).await)
+            }
+        }
+    }
+
+    fn id(transaction: &PostgresTransaction) -> Option<TransactionId> {
+        transaction.id
+    }
+
+    async fn fate(&self, id: TransactionId) -> Result<Fate, StoreError> {
+        fate(&self.pool, id).await.map_err(failed("ask for the fate"))
     }
 
     async fn rollback(transaction: PostgresTransaction) {
         driver::roll_back(transaction.transaction).await;
     }
 
-    async fn is_claimed(&self, digest: Digest) -> Result<bool, StoreError> {
-        sqlx::query_scalar("SELECT EXISTS (SELECT FROM idem_claim WHERE digest = $1)")
-            .bind(digest.as_uuid())
-            .fetch_one(&self.pool)
-            .await
-            .map_err(failed("read the claim"))
+    async fn find(&self, digest: Digest) -> Result<Option<Earlier>, StoreError> {
+        let found = find(&self.pool, digest).await.map_err(failed("read the claim"))?;
+        Ok(found.map(driver::earlier))
     }
 
     fn fault_of(error: &(dyn Error + 'static)) -> Option<Fault> {
@@ -243,6 +297,15 @@ impl Store for Postgres {
     }
 }
 
+async fn find(
+    connection: impl sqlx::PgExecutor<'_>,
+    digest: Digest,
+) -> Result<Option<driver::Row>, sqlx::Error> {
+    const FIND: &str = "SELECT (extract(epoch FROM claimed_at) * 1000000)::bigint, same, reply \
+                        FROM idem_claim WHERE digest = $1";
+    sqlx::query_as(FIND).bind(digest.as_uuid()).fetch_optional(connection).await
+}
+
 async fn version(connection: impl sqlx::PgExecutor<'_>) -> Result<i32, sqlx::Error> {
     sqlx::query_scalar("SELECT coalesce(max(version), 0) FROM idem_migration")
         .fetch_one(connection)
@@ -256,6 +319,21 @@ fn advisory_key(digest: Digest) -> i64 {
 
 fn failed(operation: &'static str) -> impl Fn(sqlx::Error) -> StoreError {
     move |error| StoreError::new(operation, fault(&error), error)
+}
+
+/// What an error of the guard or of the commit means.
+fn not_committed(error: sqlx::Error) -> StoreError {
+    match (fault(&error), code(&error).as_deref()) {
+        (_, Some("25P02")) => StoreError::new(SWALLOWED_ERROR, Fault::Refused, error),
+        (_, Some("22P02")) if error.to_string().contains(OTHER_TRANSACTION) => {
+            StoreError::new(super::BROKEN_TRANSACTION, Fault::Broken, error)
+        }
+        // What is not the server's answer says nothing. 40003: the server does not know.
+        (_, None | Some("40003")) | (Fault::Unavailable, _) => {
+            StoreError::new("commit", Fault::InDoubt, error)
+        }
+        (fault, Some(_)) => StoreError::new("commit", fault, error),
+    }
 }
 
 fn code(error: &sqlx::Error) -> Option<String> {

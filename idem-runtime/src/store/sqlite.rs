@@ -10,8 +10,9 @@ use sqlx::sqlite::{
 };
 use sqlx::{Executor, SqliteConnection};
 
-use super::{Claim, Claimed, Fault, Store, StoreError, driver, migration};
+use super::{Claim, Claimed, Earlier, Fault, Store, StoreError, driver, migration};
 use crate::key::Digest;
+use crate::outcome::Reply;
 
 /// Claims in an SQLite file.
 ///
@@ -100,12 +101,28 @@ impl DerefMut for SqliteTransaction {
     }
 }
 
+impl SqliteTransaction {
+    /// The savepoint that was set when the transaction began ends with it.
+    async fn guard(&mut self) -> Result<(), StoreError> {
+        driver::refuse_nested::<sqlx::Sqlite>(self)?;
+        match self.execute("RELEASE idem").await {
+            Ok(_) => Ok(()),
+            Err(error) if is_without_savepoint(&error) => {
+                Err(StoreError::new(super::BROKEN_TRANSACTION, Fault::Broken, error))
+            }
+            Err(error) => Err(failed("guard")(error)),
+        }
+    }
+}
+
 impl Store for Sqlite {
     type Connection = SqliteConnection;
     type Transaction = SqliteTransaction;
 
-    const MIGRATIONS: &'static [&'static str] =
-        &[include_str!("migrations/sqlite/0001_claims.sql")];
+    const MIGRATIONS: &'static [&'static str] = &[
+        include_str!("migrations/sqlite/0001_claims.sql"),
+        include_str!("migrations/sqlite/0002_replies.sql"),
+    ];
 
     async fn begin(&self) -> Result<SqliteTransaction, StoreError> {
         // The write lock is taken now: a transaction that reads first and writes later is refused
@@ -118,50 +135,57 @@ impl Store for Sqlite {
 
     async fn claim(
         transaction: &mut SqliteTransaction,
-        claim: Claim,
+        claim: &Claim,
     ) -> Result<Claimed, StoreError> {
-        const CLAIM: &str =
-            "INSERT INTO idem_claim (digest, scope) VALUES (?, ?) ON CONFLICT (digest) DO NOTHING";
+        const CLAIM: &str = "INSERT INTO idem_claim (digest, scope, same) VALUES (?, ?, ?) \
+                             ON CONFLICT (digest) DO NOTHING";
         let inserted = sqlx::query(CLAIM)
             .bind(&claim.digest.as_bytes()[..])
             .bind(claim.scope)
+            .bind(claim.same.as_bytes())
             .execute(&mut **transaction)
             .await
             .map_err(failed("claim"))?
             .rows_affected();
         if inserted == 0 {
-            return Ok(Claimed::Before);
+            let found = find(&mut **transaction, claim.digest).await;
+            return driver::met(found.map_err(failed("read the claim"))?);
         }
         transaction.claimed = Some(claim.digest);
         Ok(Claimed::Ours)
     }
 
-    /// The savepoint that was set when the transaction began ends with it.
-    async fn guard(transaction: &mut SqliteTransaction) -> Result<(), StoreError> {
-        driver::refuse_nested::<sqlx::Sqlite>(transaction)?;
-        match transaction.execute("RELEASE idem").await {
-            Ok(_) => Ok(()),
-            Err(error) if is_without_savepoint(&error) => {
-                Err(StoreError::new(super::BROKEN_TRANSACTION, Fault::Broken, error))
-            }
-            Err(error) => Err(failed("guard")(error)),
-        }
+    async fn keep(
+        transaction: &mut SqliteTransaction,
+        digest: Digest,
+        reply: &Reply,
+    ) -> Result<(), StoreError> {
+        let kept = sqlx::query("UPDATE idem_claim SET reply = ? WHERE digest = ?")
+            .bind(reply.as_bytes())
+            .bind(&digest.as_bytes()[..])
+            .execute(&mut **transaction)
+            .await
+            .map_err(failed("keep the reply"))?;
+        driver::kept(kept.rows_affected())
     }
 
     /// Without its savepoint the transaction has ended, by the handler, or by SQLite itself after
     /// an error; the claim tells which.
     async fn was_ended(transaction: &mut SqliteTransaction) -> bool {
         let Some(digest) = transaction.claimed else { return false };
-        let guarded = Self::guard(transaction).await;
+        let guarded = transaction.guard().await;
         if !guarded.is_err_and(|error| error.fault() == Fault::Broken) {
             return false;
         }
         // An error where the handler has begun no other.
         transaction.execute("ROLLBACK").await.ok();
-        is_claimed(&mut **transaction, digest).await.unwrap_or(true)
+        !matches!(find(&mut **transaction, digest).await, Ok(None))
     }
 
-    async fn commit(transaction: SqliteTransaction) -> Result<(), StoreError> {
+    async fn commit(mut transaction: SqliteTransaction) -> Result<(), StoreError> {
+        if let Err(error) = transaction.guard().await {
+            return Err(super::give_up::<Self>(transaction, error).await);
+        }
         transaction.transaction.commit().await.map_err(|error| match fault(&error) {
             Fault::Unavailable => StoreError::new("commit", Fault::InDoubt, error),
             _ if error.as_database_error().is_none() => {
@@ -175,8 +199,9 @@ impl Store for Sqlite {
         driver::roll_back(transaction.transaction).await;
     }
 
-    async fn is_claimed(&self, digest: Digest) -> Result<bool, StoreError> {
-        is_claimed(&self.pool, digest).await.map_err(failed("read the claim"))
+    async fn find(&self, digest: Digest) -> Result<Option<Earlier>, StoreError> {
+        let found = find(&self.pool, digest).await.map_err(failed("read the claim"))?;
+        Ok(found.map(driver::earlier))
     }
 
     fn fault_of(error: &(dyn Error + 'static)) -> Option<Fault> {
@@ -218,14 +243,12 @@ async fn version(connection: impl sqlx::SqliteExecutor<'_>) -> Result<i32, sqlx:
         .await
 }
 
-async fn is_claimed(
+async fn find(
     connection: impl sqlx::SqliteExecutor<'_>,
     digest: Digest,
-) -> Result<bool, sqlx::Error> {
-    sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM idem_claim WHERE digest = ?)")
-        .bind(&digest.as_bytes()[..])
-        .fetch_one(connection)
-        .await
+) -> Result<Option<driver::Row>, sqlx::Error> {
+    const FIND: &str = "SELECT claimed_at * 1000000, same, reply FROM idem_claim WHERE digest = ?";
+    sqlx::query_as(FIND).bind(&digest.as_bytes()[..]).fetch_optional(connection).await
 }
 
 fn failed(operation: &'static str) -> impl Fn(sqlx::Error) -> StoreError {

@@ -1,7 +1,9 @@
 //! A server that falls silent, on tokio's paused clock.
 
+use std::collections::VecDeque;
 use std::error::Error;
 use std::future::pending;
+use std::sync::{Arc, Mutex};
 
 use tokio::time::Instant;
 
@@ -9,11 +11,37 @@ use super::*;
 
 /// Answers everything but one step, for which it waits for ever.
 #[derive(Clone)]
-struct SilentAt(&'static str);
+struct Silent {
+    at: &'static str,
+    is_claimed: bool,
+    /// What is said of the transaction, each time that somebody asks. If nothing ever is, it has
+    /// no id.
+    fates: Arc<Mutex<VecDeque<Fate>>>,
+}
+
+impl Silent {
+    fn at(step: &'static str) -> Self {
+        Self { at: step, is_claimed: false, fates: Arc::default() }
+    }
+
+    fn at_commit(fates: impl IntoIterator<Item = Fate>) -> Self {
+        Self { fates: Arc::new(Mutex::new(fates.into_iter().collect())), ..Self::at("commit") }
+    }
+
+    /// Claims and commits, and says how long the commit took.
+    async fn commit(&self) -> (Result<(), StoreError>, Duration) {
+        let mut tx = Tx::begin(self).await.expect("begun");
+        tx.claim(&claim()).await.expect("claimed");
+        let started = Instant::now();
+        let committed = tx.commit(self).await;
+        (committed, started.elapsed())
+    }
+}
 
 /// The transaction knows where its server falls silent.
 struct Open {
     silent_at: &'static str,
+    id: Option<TransactionId>,
     connection: (),
 }
 
@@ -35,22 +63,23 @@ async fn answer<T>(silent_at: &str, step: &str, answer: T) -> Result<T, StoreErr
     if silent_at == step { pending().await } else { Ok(answer) }
 }
 
-impl Store for SilentAt {
+impl Store for Silent {
     type Connection = ();
     type Transaction = Open;
 
     const MIGRATIONS: &'static [&'static str] = &[];
 
     async fn begin(&self) -> Result<Open, StoreError> {
-        answer(self.0, "begin", Open { silent_at: self.0, connection: () }).await
+        let id = (!self.fates.lock().unwrap().is_empty()).then_some(TransactionId(7));
+        answer(self.at, "begin", Open { silent_at: self.at, id, connection: () }).await
     }
 
-    async fn claim(open: &mut Open, _: Claim) -> Result<Claimed, StoreError> {
+    async fn claim(open: &mut Open, _: &Claim) -> Result<Claimed, StoreError> {
         answer(open.silent_at, "claim", Claimed::Ours).await
     }
 
-    async fn guard(open: &mut Open) -> Result<(), StoreError> {
-        answer(open.silent_at, "guard", ()).await
+    async fn keep(_: &mut Open, _: Digest, _: &Reply) -> Result<(), StoreError> {
+        Ok(())
     }
 
     async fn was_ended(_: &mut Open) -> bool {
@@ -61,12 +90,22 @@ impl Store for SilentAt {
         answer(open.silent_at, "commit", ()).await
     }
 
+    fn id(open: &Open) -> Option<TransactionId> {
+        open.id
+    }
+
+    async fn fate(&self, id: TransactionId) -> Result<Fate, StoreError> {
+        assert_eq!(id, TransactionId(7));
+        Ok(self.fates.lock().unwrap().pop_front().expect("asked no more than so often"))
+    }
+
     async fn rollback(open: Open) {
         answer(open.silent_at, "rollback", ()).await.ok();
     }
 
-    async fn is_claimed(&self, _: Digest) -> Result<bool, StoreError> {
-        answer(self.0, "read the claim", self.0 == "commit").await
+    async fn find(&self, _: Digest) -> Result<Option<Earlier>, StoreError> {
+        let earlier = Earlier { claimed_at: OffsetDateTime::UNIX_EPOCH, same: vec![], reply: None };
+        answer(self.at, "read the claim", self.is_claimed.then_some(earlier)).await
     }
 
     fn fault_of(_: &(dyn Error + 'static)) -> Option<Fault> {
@@ -86,39 +125,58 @@ fn claim() -> Claim {
     let mut key = crate::key::KeyEncoder::default();
     key.part("r1");
     let digest = Digest::of_fields("test", &key).expect("a key");
-    Claim { scope: "test", digest }
+    Claim { scope: "test", digest, same: Fingerprint::default() }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_begin_or_claim_without_answer_makes_the_database_unavailable() {
     let started = Instant::now();
-    let begun = Tx::begin(&SilentAt("begin")).await;
+    let begun = Tx::begin(&Silent::at("begin")).await;
     assert_eq!(begun.expect_err("no answer").fault(), Fault::Unavailable);
 
-    let mut tx = Tx::begin(&SilentAt("claim")).await.expect("begun");
-    let claimed = tx.claim(claim()).await;
+    let mut tx = Tx::begin(&Silent::at("claim")).await.expect("begun");
+    let claimed = tx.claim(&claim()).await;
     assert_eq!(claimed.expect_err("no answer").fault(), Fault::Unavailable);
     assert_eq!(started.elapsed().as_secs(), 2 * ANSWER_MAX.as_secs());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_commit_without_answer_is_in_doubt_unless_its_claim_proves_it() {
-    let guarded = SilentAt("guard");
-    let mut tx = Tx::begin(&guarded).await.expect("begun");
-    tx.claim(claim()).await.expect("claimed");
-    let committed = tx.commit(&guarded).await;
+    let (committed, _) = Silent::at("commit").commit().await;
     assert_eq!(committed.expect_err("no answer").fault(), Fault::InDoubt);
 
-    let committing = SilentAt("commit");
-    let mut tx = Tx::begin(&committing).await.expect("begun");
-    tx.claim(claim()).await.expect("claimed");
-    tx.commit(&committing).await.expect("the claim is there");
+    let proven = Silent { is_claimed: true, ..Silent::at("commit") };
+    proven.commit().await.0.expect("the claim is there");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_knows_transactions_is_asked_until_it_knows_the_fate() {
+    let (committed, _) = Silent::at_commit([Fate::Unknown, Fate::Committed]).commit().await;
+    committed.expect("the server says so");
+
+    let (committed, _) = Silent::at_commit([Fate::Unknown, Fate::RolledBack]).commit().await;
+    assert_eq!(committed.expect_err("rolled back").fault(), Fault::Unavailable);
+
+    let undecided = Silent::at_commit([Fate::Unknown; 4]);
+    let (committed, took) = undecided.commit().await;
+    assert_eq!(committed.expect_err("still open").fault(), Fault::InDoubt);
+    assert!(undecided.fates.lock().unwrap().is_empty(), "it was asked four times");
+    assert!(took < ANSWER_MAX + Duration::from_secs(1), "{took:?}");
+}
+
+/// A claim that another delivery of the same message has committed since proves nothing about ours:
+/// the server's own word does.
+#[tokio::test(start_paused = true)]
+async fn where_the_server_knows_the_transaction_the_claim_is_not_asked() {
+    let rolled_back = Silent { is_claimed: true, ..Silent::at_commit([Fate::RolledBack]) };
+    let (committed, _) = rolled_back.commit().await;
+    assert_eq!(committed.expect_err("rolled back").fault(), Fault::Unavailable);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_rollback_without_answer_is_waited_for_no_longer_than_that() {
     let started = Instant::now();
-    let tx = Tx::begin(&SilentAt("rollback")).await.expect("begun");
+    let tx = Tx::begin(&Silent::at("rollback")).await.expect("begun");
     tx.rollback().await.expect("it is left to the server");
     assert_eq!(started.elapsed(), ANSWER_MAX);
 }

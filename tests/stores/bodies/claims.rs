@@ -134,3 +134,21 @@ pub(crate) async fn migrations_can_run_again_and_at_the_same_time<E: Engine>(eng
         i64::try_from(E::Store::MIGRATIONS.len()).expect("a few")
     );
 }
+
+/// Of the ledger's first version there is nothing but this, and its migration.
+pub(crate) async fn claims_of_the_first_version_are_kept_by_migrations<E: Engine>(engine: &E) {
+    assert_outcome!(engine.place("r1", "ok").await, Outcome::Done(_));
+    let columns = E::FIRST_COLUMNS;
+    engine.execute(&format!("CREATE TABLE kept AS SELECT {columns} FROM idem_claim")).await;
+    engine.execute("DROP TABLE idem_claim").await;
+    engine.execute("DELETE FROM idem_migration WHERE version > 1").await;
+    engine.execute(E::Store::MIGRATIONS[0]).await;
+    engine.execute(&format!("INSERT INTO idem_claim ({columns}) SELECT {columns} FROM kept")).await;
+
+    let refused = engine.store().check().await.expect_err("it is too old");
+    assert!(refused.to_string().contains("run `idem migrate`"), "{refused}");
+    engine.store().migrate().await.expect("it can be migrated");
+    engine.store().check().await.expect("it fits");
+    assert_outcome!(engine.place("r1", "ok").await, Outcome::Duplicate(_));
+    assert_counts(engine, 1, 1).await;
+}

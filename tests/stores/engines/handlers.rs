@@ -4,11 +4,12 @@ macro_rules! handlers {
     ($store:ty, $insert:literal) => {
         use std::time::Duration;
 
+        use idem_runtime::outcome::Reply;
         use idem_runtime::{Failure, State, Tx, idempotent};
         use sqlx::AssertSqlSafe;
         use tokio::time::sleep;
 
-        use crate::engines::{Gate, Order, Then, is_dropped_after};
+        use crate::engines::{Gate, Order, Priced, Then, is_dropped_after};
 
         #[idempotent(key = "customer_id, external_ref", scope = "test.place")]
         pub(crate) async fn by_key(
@@ -17,6 +18,24 @@ macro_rules! handlers {
             State(gate): State<Gate>,
         ) -> Result<(), Failure> {
             insert_and(tx, order, gate).await
+        }
+
+        /// Returns another number each time that it runs.
+        #[idempotent(
+            key = "customer_id, external_ref",
+            same = "amount_cents, currency",
+            replay,
+            scope = "test.receipt"
+        )]
+        pub(crate) async fn receipt(tx: &mut Tx<$store>, order: Priced) -> Result<i64, Failure> {
+            insert(tx, order.customer_id, &order.external_ref).await?;
+            Ok(fastrand::i64(..))
+        }
+
+        #[idempotent(key = "customer_id", replay, scope = "test.verbose")]
+        pub(crate) async fn verbose(tx: &mut Tx<$store>, order: Priced) -> Result<String, Failure> {
+            insert(tx, order.customer_id, &order.external_ref).await?;
+            Ok("x".repeat(Reply::SIZE_MAX))
         }
 
         #[idempotent(level = 1, scope = "test.by_message_id")]

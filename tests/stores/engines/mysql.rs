@@ -41,9 +41,13 @@ impl super::Engine for OnMysql {
     type ByKey = ByKeyHandler;
     type ByMessageId = ByMessageIdHandler;
     type Idempotent = NaturallyHandler;
+    type Receipt = ReceiptHandler;
+    type Verbose = VerboseHandler;
 
     const ERRORS_DOOM: bool = false;
     const GOES_ON_WITHOUT_TRANSACTION: bool = false;
+    const KNOWS_FATES: bool = false;
+    const FIRST_COLUMNS: &'static str = "digest, scope, holder, claimed_at";
     const DDL_COMMITS: bool = true;
     const TAKES_NUL: bool = true;
     const TRIGGER: &'static str = "CREATE TRIGGER invoice AFTER INSERT ON customers FOR EACH ROW \
@@ -78,7 +82,10 @@ impl super::Engine for OnMysql {
         sqlx::query_scalar(sql).fetch_one(self.database.store.pool()).await.expect("a count")
     }
 
-    async fn execute(&self, sql: &'static str) {
-        sqlx::raw_sql(sql).execute(self.database.store.pool()).await.expect("a valid statement");
+    async fn execute(&self, sql: &str) {
+        sqlx::raw_sql(AssertSqlSafe(sql.to_owned()))
+            .execute(self.database.store.pool())
+            .await
+            .expect("a valid statement");
     }
 }

@@ -33,9 +33,13 @@ impl super::Engine for OnPostgres {
     type ByKey = ByKeyHandler;
     type ByMessageId = ByMessageIdHandler;
     type Idempotent = NaturallyHandler;
+    type Receipt = ReceiptHandler;
+    type Verbose = VerboseHandler;
 
     const ERRORS_DOOM: bool = true;
     const GOES_ON_WITHOUT_TRANSACTION: bool = true;
+    const KNOWS_FATES: bool = true;
+    const FIRST_COLUMNS: &'static str = "digest, scope, claimed_at";
     const DDL_COMMITS: bool = false;
     const TAKES_NUL: bool = false;
     const TRIGGER: &'static str = "CREATE FUNCTION invoice() RETURNS trigger LANGUAGE plpgsql AS \
@@ -64,7 +68,10 @@ impl super::Engine for OnPostgres {
         sqlx::query_scalar(sql).fetch_one(self.database.store.pool()).await.expect("a count")
     }
 
-    async fn execute(&self, sql: &'static str) {
-        sqlx::raw_sql(sql).execute(self.database.store.pool()).await.expect("a valid statement");
+    async fn execute(&self, sql: &str) {
+        sqlx::raw_sql(AssertSqlSafe(sql.to_owned()))
+            .execute(self.database.store.pool())
+            .await
+            .expect("a valid statement");
     }
 }

@@ -33,9 +33,13 @@ impl super::Engine for OnSqlite {
     type ByKey = ByKeyHandler;
     type ByMessageId = ByMessageIdHandler;
     type Idempotent = NaturallyHandler;
+    type Receipt = ReceiptHandler;
+    type Verbose = VerboseHandler;
 
     const ERRORS_DOOM: bool = false;
     const GOES_ON_WITHOUT_TRANSACTION: bool = true;
+    const KNOWS_FATES: bool = false;
+    const FIRST_COLUMNS: &'static str = "digest, scope, claimed_at";
     const DDL_COMMITS: bool = false;
     const TAKES_NUL: bool = true;
     const TRIGGER: &'static str = "CREATE TRIGGER invoice AFTER INSERT ON customers BEGIN \
@@ -58,7 +62,10 @@ impl super::Engine for OnSqlite {
         sqlx::query_scalar(sql).fetch_one(self.file.store.pool()).await.expect("a count")
     }
 
-    async fn execute(&self, sql: &'static str) {
-        sqlx::raw_sql(sql).execute(self.file.store.pool()).await.expect("a valid statement");
+    async fn execute(&self, sql: &str) {
+        sqlx::raw_sql(AssertSqlSafe(sql.to_owned()))
+            .execute(self.file.store.pool())
+            .await
+            .expect("a valid statement");
     }
 }

@@ -1,0 +1,44 @@
+#[allow(clippy::unused_async)]
+async fn charge(tx: &mut Tx<Postgres>, order: Order) -> Result<Receipt, Failure> {
+    record(tx, order).await
+}
+#[automatically_derived]
+#[allow(deprecated)]
+impl ::idem_runtime::__private::Handler<
+    <Tx<Postgres> as ::idem_runtime::__private::Transaction>::Store,
+> for ChargeHandler
+where
+    Tx<Postgres>: ::idem_runtime::__private::Transaction,
+{
+    const SPEC: ::idem_runtime::__private::HandlerSpec = ::idem_runtime::__private::HandlerSpec {
+        name: "charge",
+        scope: ::core::concat!(::core::env!("CARGO_PKG_NAME"), "::", "charge"),
+        level: ::idem_runtime::__private::Level::Two,
+        key: &["order_no"],
+    };
+    type Message = Order;
+    type Work = Tx<Postgres>;
+    fn key(
+        __message: &Self::Message,
+        __key: &mut ::idem_runtime::__private::KeyEncoder,
+    ) {
+        __key.part(&__message.order_no);
+    }
+    fn same(
+        __message: &Self::Message,
+        __same: &mut ::idem_runtime::__private::Fingerprint,
+    ) {
+        __same.field("amount_cents", &__message.amount_cents);
+        __same.field("payer.iban", &__message.payer.iban);
+    }
+    async fn call<'a>(
+        __work: &'a mut Self::Work,
+        __message: Self::Message,
+        __context: &'a ::idem_runtime::__private::Context,
+    ) -> ::idem_runtime::__private::Called {
+        ::idem_runtime::__private::replay(charge(__work, __message).await)
+    }
+}
+///The handler `charge`, to register with a consumer.
+#[derive(::core::clone::Clone, ::core::marker::Copy, ::core::fmt::Debug)]
+struct ChargeHandler;

@@ -1,0 +1,5 @@
+-- What must agree among messages of one key, the reply for duplicates, and an index to prune by.
+ALTER TABLE idem_claim
+    ADD COLUMN same  bytea NOT NULL DEFAULT '',
+    ADD COLUMN reply bytea;
+CREATE INDEX idem_claim_age ON idem_claim (claimed_at);
