@@ -70,6 +70,8 @@ pub enum EventKind {
     Released,
     /// A receiver set the message aside.
     Deferred,
+    /// A client deleted the message without receiving it.
+    Deleted,
     /// The message was not received within its time to live and was dropped.
     Expired,
     /// The message moved to the dead-letter queue.
@@ -137,6 +139,7 @@ pub struct EventTotals {
     pub abandoned: u64,
     pub released: u64,
     pub deferred: u64,
+    pub deleted: u64,
     pub expired: u64,
     pub dead_lettered: u64,
     pub lock_expired: u64,
@@ -165,6 +168,7 @@ impl EventTotals {
             EventKind::Abandoned { .. } => &mut self.abandoned,
             EventKind::Released => &mut self.released,
             EventKind::Deferred => &mut self.deferred,
+            EventKind::Deleted => &mut self.deleted,
             EventKind::Expired => &mut self.expired,
             EventKind::DeadLettered { .. } => &mut self.dead_lettered,
             EventKind::LockExpired { .. } => &mut self.lock_expired,

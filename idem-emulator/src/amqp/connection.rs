@@ -13,6 +13,7 @@ use super::sasl;
 use super::session::{Session, WINDOW};
 use super::wake::LinkKey;
 use super::{Service, Shared};
+use crate::faults::Ending;
 
 /// How long a peer may be silent, as told in open; it is cut after twice as long.
 pub(super) const IDLE_TIME_OUT: Duration = Duration::from_secs(60);
@@ -58,7 +59,7 @@ impl Connection {
 
     /// The connection is to be closed once everything is written.
     pub(super) fn is_finished(&self) -> bool {
-        self.stage == Stage::Finished || self.shared.cut
+        self.stage == Stage::Finished || self.shared.ending.is_some()
     }
 
     /// How often the peer wants to hear from us, at least.
@@ -223,7 +224,7 @@ impl Connection {
         let shared = &mut self.shared;
         match performative {
             Performative::Attach(attach) => session.attach(attach, shared)?,
-            Performative::Flow(flow) => session.flow(&flow, shared),
+            Performative::Flow(flow) => session.flow(&flow, shared)?,
             Performative::Transfer(transfer, payload) => {
                 session.transfer(&transfer, payload, shared)?
             }
@@ -257,8 +258,19 @@ impl Connection {
         self.shared.time_outs.first().map(|(at, _)| *at)
     }
 
-    /// Sends what the links have to send, until the output is full.
+    /// Sends what the links have to send, until the output is full, and closes the connection if a
+    /// fault wants it.
     pub(super) fn pump(&mut self) {
+        if !self.is_finished() {
+            self.pump_links();
+        }
+        if self.shared.ending == Some(Ending::Close) && self.stage != Stage::Finished {
+            let text = "a fault rule of the emulator closes the connection; connect again";
+            self.close_with(&AmqpError::new("amqp:connection:forced", text));
+        }
+    }
+
+    fn pump_links(&mut self) {
         let woken = self.shared.wakes.take();
         for key in woken.into_iter().chain(self.take_timed_out()) {
             if let Some(SessionState::Active(session)) = self.sessions.get_mut(&key.channel) {
@@ -272,7 +284,7 @@ impl Connection {
             if let Some(SessionState::Active(session)) = self.sessions.get_mut(&channel) {
                 session.pump(handle, &mut self.shared);
             }
-            if self.shared.cut {
+            if self.shared.ending.is_some() {
                 return;
             }
         }

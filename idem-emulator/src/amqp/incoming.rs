@@ -8,7 +8,7 @@ use bytes::BytesMut;
 use super::Limits;
 use super::error::{AmqpError, Violation};
 use super::performative::{BATCH_FORMAT, Outcome, Transfer};
-use crate::broker::{Kind, Node, Part, Queue, Submission};
+use crate::broker::{Acknowledgement, Kind, Node, Part, Queue, Submission};
 use crate::codec::DecodeError;
 use crate::codec::message::{Sections, submission};
 use crate::management::RequestNode;
@@ -152,17 +152,17 @@ impl Arrived<'_> {
     }
 
     /// Stores the messages in the queue; the outcome tells the sender.
-    pub(super) fn send_to(&self, queue: &Queue, limits: Limits) -> Outcome {
+    pub(super) fn send_to(&self, queue: &Queue, limits: Limits) -> (Outcome, Acknowledgement) {
         let stored = self.submissions(queue, limits).and_then(|submissions| {
             queue
-                .send(submissions)
+                .take(submissions)
                 .map_err(|error| AmqpError::new(error.condition(), error.to_string()))
         });
         match stored {
-            Ok(_numbers) => Outcome::Accepted,
+            Ok(acknowledgement) => (Outcome::Accepted, acknowledgement),
             Err(error) => {
                 queue.note_rejected_send(error.condition);
-                Outcome::Rejected(Some(error))
+                (Outcome::Rejected(Some(error)), Acknowledgement::Now)
             }
         }
     }

@@ -30,6 +30,7 @@ use tokio::time::Instant;
 
 use crate::broker::Broker;
 use crate::events::EventKind;
+use crate::faults::Ending;
 use connection::{Connection, IDLE_TIME_OUT};
 use error::AmqpError;
 use frame::{FRAME_SIZE_MIN, Frame};
@@ -105,8 +106,8 @@ struct Shared {
     work: VecDeque<(u16, u32)>,
     /// When links stop to wait for a session.
     time_outs: BTreeSet<(Instant, LinkKey)>,
-    /// A fault wants the connection cut.
-    cut: bool,
+    /// How a fault ends the connection.
+    ending: Option<Ending>,
 }
 
 impl Shared {
@@ -118,7 +119,7 @@ impl Shared {
             peer_frame_max: usize::try_from(FRAME_SIZE_MIN).unwrap_or(512),
             work: VecDeque::new(),
             time_outs: BTreeSet::new(),
-            cut: false,
+            ending: None,
         }
     }
 }
@@ -206,7 +207,7 @@ async fn part(
     mut connection: Connection,
 ) -> io::Result<()> {
     writer.write_all_buf(&mut connection.shared.out).await?;
-    if connection.shared.cut {
+    if connection.shared.ending == Some(Ending::Cut) {
         return Ok(());
     }
     writer.shutdown().await?;

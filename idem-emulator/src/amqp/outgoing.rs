@@ -1,19 +1,20 @@
 //! Links on which a peer receives: messages of a queue, or responses.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::task::Waker;
 
 use bytes::{Bytes, BytesMut};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::performative::Attach;
-use super::wake::{LinkKey, WakeList};
+use super::performative::{Attach, Outcome};
+use super::wake::LinkKey;
 use crate::broker::{
     Broker, Delivery, Node, Queue, ReceiveMode, SessionError, SessionGrant, SessionWish,
 };
+use crate::clock::Timestamp;
 use crate::codec::message::render;
+use crate::faults::Ending;
 use crate::management::RequestNode;
 
 /// How many responses may wait for credit on one link.
@@ -21,12 +22,25 @@ const RESPONSES_MAX: usize = 256;
 
 #[derive(Debug)]
 pub(super) struct OutgoingLink {
+    key: LinkKey,
+    waker: Waker,
     pub(super) origin: Origin,
+    /// What faults have put off, with the time at which it is due.
+    late: Vec<(Timestamp, Late)>,
     pub(super) delivery_count: u32,
     pub(super) credit: u32,
     pub(super) drain: bool,
     /// It is on the connection's list of links to pump.
     pub(super) scheduled: bool,
+}
+
+/// An answer that is not given yet.
+#[derive(Debug)]
+pub(super) enum Late {
+    /// To the settlement of a delivery.
+    Settlement(u32, Outcome),
+    /// To a request.
+    Response(Bytes),
 }
 
 /// Where what a peer receives comes from.
@@ -39,8 +53,36 @@ pub(super) enum Origin {
 }
 
 impl OutgoingLink {
-    pub(super) fn new(origin: Origin) -> Self {
-        Self { origin, delivery_count: 0, credit: 0, drain: false, scheduled: false }
+    pub(super) fn new(key: LinkKey, waker: Waker, origin: Origin) -> Self {
+        Self {
+            key,
+            waker,
+            origin,
+            late: Vec::new(),
+            delivery_count: 0,
+            credit: 0,
+            drain: false,
+            scheduled: false,
+        }
+    }
+
+    pub(super) fn key(&self) -> LinkKey {
+        self.key
+    }
+
+    /// Puts an answer off.
+    pub(super) fn put_off(&mut self, broker: &Broker, at: Timestamp, late: Late) {
+        self.late.push((at, late));
+        broker.context.wake_at(at, self.waker.clone());
+    }
+
+    /// Takes the answers whose time has come.
+    pub(super) fn take_late(&mut self, broker: &Broker) -> Vec<Late> {
+        if self.late.is_empty() {
+            return Vec::new();
+        }
+        let now = broker.context.clock.now();
+        self.late.extract_if(.., |(at, _)| *at <= now).map(|(_, late)| late).collect()
     }
 
     /// Credit as the peer sees it: what it grants, counted from the deliveries that it has seen.
@@ -59,7 +101,7 @@ impl OutgoingLink {
         self.consumer().map(|consumer| &consumer.node)
     }
 
-    pub(super) fn consumer(&self) -> Option<&Consumer> {
+    fn consumer(&self) -> Option<&Consumer> {
         match &self.origin {
             Origin::Messages(consumer) => Some(consumer),
             Origin::Session(awaiting) => Some(&awaiting.consumer),
@@ -94,20 +136,16 @@ pub(super) struct Consumer {
 }
 
 impl Consumer {
-    pub(super) fn new(
-        broker: &Broker,
-        node: Node,
-        mode: ReceiveMode,
-        channel: u16,
-        handle: u32,
-        wakes: &Arc<WakeList>,
-    ) -> Self {
-        let key = LinkKey { channel, handle, consumer: broker.new_consumer() };
-        Self { node, key, mode, waker: wakes.waker(key) }
+    pub(super) fn new(node: Node, mode: ReceiveMode, key: LinkKey, waker: Waker) -> Self {
+        Self { node, key, mode, waker }
     }
 
     pub(super) fn key(&self) -> LinkKey {
         self.key
+    }
+
+    pub(super) fn waker(&self) -> Waker {
+        self.waker.clone()
     }
 
     pub(super) fn accept_session(
@@ -168,7 +206,7 @@ pub(super) struct Parcel {
     /// The lock token, if the delivery is to be settled by the peer.
     pub(super) token: Option<Uuid>,
     pub(super) payload: Bytes,
-    pub(super) cut_connection: bool,
+    pub(super) ending: Option<Ending>,
 }
 
 impl Origin {
@@ -205,11 +243,11 @@ impl Parcel {
             tag: delivery.token.to_bytes_le(),
             token: lock.map(|(token, _)| token),
             payload: payload.freeze(),
-            cut_connection: delivery.cut_connection,
+            ending: delivery.ending,
         }
     }
 
     fn of_response(payload: Bytes) -> Self {
-        Self { tag: Uuid::new_v4().to_bytes_le(), token: None, payload, cut_connection: false }
+        Self { tag: Uuid::new_v4().to_bytes_le(), token: None, payload, ending: None }
     }
 }

@@ -12,7 +12,7 @@ use super::address::{self, Place};
 use super::error::{AmqpError, Violation};
 use super::incoming::{Arrived, Destination, IncomingLink};
 use super::outgoing::{
-    Awaiting, Consumer, Origin, OutgoingLink, Parcel, Responses, serial_difference,
+    Awaiting, Consumer, Late, Origin, OutgoingLink, Parcel, Responses, serial_difference,
 };
 use super::performative::{
     Attach, Begin, Detach, Disposition, Flow, HANDLE_MAX, LinkFlow, Outcome, Role,
@@ -21,7 +21,7 @@ use super::performative::{
 use super::settlement::{self, Answers};
 use super::wake::LinkKey;
 use crate::broker::{
-    Kind, Node, Part, Queue, ReceiveMode, SessionGrant, SessionWish, Settled, Settlement,
+    Acknowledgement, Kind, Node, Part, Queue, ReceiveMode, SessionGrant, SessionWish, Settlement,
 };
 use crate::management::{Answer, RequestNode};
 
@@ -160,8 +160,9 @@ impl Session {
         let handle = attach.handle;
         let until = Instant::now() + attach.session_time_out.unwrap_or(SESSION_TIME_OUT);
         shared.time_outs.insert((until, consumer.key()));
-        let awaiting = Box::new(Awaiting { consumer, wish, attach, until });
-        self.links.insert(handle, Link::Outgoing(OutgoingLink::new(Origin::Session(awaiting))));
+        let (key, waker) = (consumer.key(), consumer.waker());
+        let awaiting = Origin::Session(Box::new(Awaiting { consumer, wish, attach, until }));
+        self.links.insert(handle, Link::Outgoing(OutgoingLink::new(key, waker, awaiting)));
         self.accept_session(handle, shared);
     }
 
@@ -189,20 +190,17 @@ impl Session {
     }
 
     fn grant_session(&mut self, handle: u32, grant: &SessionGrant, shared: &mut Shared) {
-        let Some(Link::Outgoing(OutgoingLink { origin, credit, drain, .. })) =
-            self.links.remove(&handle)
-        else {
+        let Some(Link::Outgoing(mut link)) = self.links.remove(&handle) else {
             return;
         };
-        let Origin::Session(awaiting) = origin else {
+        let Origin::Session(awaiting) = link.origin else {
             return;
         };
         let Awaiting { consumer, attach, until, .. } = *awaiting;
         shared.time_outs.remove(&(until, consumer.key()));
         attach.write_answer(&mut shared.out, self.channel, shared.service.limits(), Some(grant));
         // Credit may have come before the session.
-        let mut link =
-            OutgoingLink { credit, drain, ..OutgoingLink::new(Origin::Messages(consumer)) };
+        link.origin = Origin::Messages(consumer);
         schedule(&mut link, self.channel, handle, shared);
         self.links.insert(handle, Link::Outgoing(link));
     }
@@ -216,6 +214,12 @@ impl Session {
         let broker = shared.service.broker_ref();
         let place =
             address::resolve(broker, address).ok_or_else(|| AmqpError::not_found(address))?;
+        let key = LinkKey {
+            channel: self.channel,
+            handle: attach.handle,
+            consumer: broker.new_consumer(),
+        };
+        let waker = shared.wakes.waker(key);
         match (attach.role, place) {
             (Role::Sender, Place::Messages(node)) => {
                 let destination = Destination::of(&node)?;
@@ -233,18 +237,17 @@ impl Session {
                 } else {
                     ReceiveMode::PeekLock
                 };
-                let consumer =
-                    Consumer::new(broker, node, mode, self.channel, attach.handle, &shared.wakes);
-                Ok(Link::Outgoing(OutgoingLink::new(Origin::Messages(consumer))))
+                let consumer = Consumer::new(node, mode, key, waker.clone());
+                Ok(Link::Outgoing(OutgoingLink::new(key, waker, Origin::Messages(consumer))))
             }
             (Role::Receiver, Place::Requests(node)) => {
                 let responses = Responses::new(node, attach.reply_address().map(str::to_owned));
-                Ok(Link::Outgoing(OutgoingLink::new(Origin::Responses(responses))))
+                Ok(Link::Outgoing(OutgoingLink::new(key, waker, Origin::Responses(responses))))
             }
         }
     }
 
-    pub(super) fn flow(&mut self, flow: &Flow, shared: &mut Shared) {
+    pub(super) fn flow(&mut self, flow: &Flow, shared: &mut Shared) -> Result<(), Violation> {
         let limit = flow.next_incoming_id.unwrap_or(0).wrapping_add(flow.incoming_window);
         self.outgoing_window = serial_difference(limit, self.next_outgoing_id);
         if self.blocked && self.outgoing_window > 0 {
@@ -252,14 +255,15 @@ impl Session {
             self.schedule_all(shared);
         }
         if let Some(link_flow) = flow.link {
-            self.link_flow(link_flow, shared);
+            self.link_flow(link_flow, shared)?;
         }
         if flow.echo {
             self.write_flow(flow.link.map(|link| link.handle), shared);
         }
+        Ok(())
     }
 
-    fn link_flow(&mut self, flow: LinkFlow, shared: &mut Shared) {
+    fn link_flow(&mut self, flow: LinkFlow, shared: &mut Shared) -> Result<(), Violation> {
         match self.links.get_mut(&flow.handle) {
             Some(Link::Outgoing(link)) => {
                 if let Some(credit) = flow.credit {
@@ -274,8 +278,12 @@ impl Session {
                 }
             }
             // It may have crossed our detach.
-            Some(Link::Detached) | None => {}
+            Some(Link::Detached) => {}
+            None => {
+                return Err(unattached(format!("no link is attached to handle {}", flow.handle)));
+            }
         }
+        Ok(())
     }
 
     fn schedule_all(&mut self, shared: &mut Shared) {
@@ -289,7 +297,7 @@ impl Session {
     /// The broker has woken a link.
     pub(super) fn woken(&mut self, key: LinkKey, shared: &mut Shared) {
         if let Some(Link::Outgoing(link)) = self.links.get_mut(&key.handle)
-            && link.consumer().is_some_and(|consumer| consumer.key() == key)
+            && link.key() == key
         {
             schedule(link, self.channel, key.handle, shared);
         }
@@ -316,10 +324,7 @@ impl Session {
             Some(Link::Detached) => None,
             Some(Link::Outgoing(_)) | None => {
                 let text = format!("no sender is attached to handle {}", transfer.handle);
-                return Err(Violation::Session(AmqpError::new(
-                    "amqp:session:unattached-handle",
-                    text,
-                )));
+                return Err(unattached(text));
             }
         };
         if let Some(arrived) = arrived {
@@ -333,16 +338,23 @@ impl Session {
         let Some(Link::Incoming(link)) = self.links.get(&handle) else {
             return;
         };
-        let outcome = match link.destination.clone() {
+        let (outcome, acknowledgement) = match link.destination.clone() {
             Destination::Queue(queue) => arrived.send_to(&queue, shared.service.limits()),
             Destination::Requests(node) => match self.answer(&node, arrived, shared) {
-                Ok(()) => Outcome::Accepted,
-                Err(error) => Outcome::Rejected(Some(error)),
+                Ok(()) => (Outcome::Accepted, Acknowledgement::Now),
+                Err(error) => (Outcome::Rejected(Some(error)), Acknowledgement::Now),
             },
         };
-        if !arrived.settled {
-            let id = arrived.delivery_id;
-            write_disposition(&mut shared.out, self.channel, Role::Receiver, id, id, &outcome);
+        match acknowledgement {
+            Acknowledgement::Now if arrived.settled => {}
+            Acknowledgement::Now => {
+                let id = arrived.delivery_id;
+                write_disposition(&mut shared.out, self.channel, Role::Receiver, id, id, &outcome);
+            }
+            // Only answers to settlements are put off.
+            Acknowledgement::At(_) | Acknowledgement::Never => {}
+            Acknowledgement::LinkEnds => self.detach_with(handle, &forced_detach(), shared),
+            Acknowledgement::ConnectionEnds(how) => shared.ending = Some(how),
         }
     }
 
@@ -379,10 +391,14 @@ impl Session {
             let text = "too many responses wait for credit on the response link";
             return Err(AmqpError::new("amqp:resource-limit-exceeded", text));
         }
-        match node.answer(&request) {
-            Answer::Response(response) => responses.push(response),
-            Answer::Lost => {}
-            Answer::CutConnection => shared.cut = true,
+        let Answer { response, acknowledgement } = node.answer(&request);
+        match acknowledgement {
+            Acknowledgement::Now => responses.push(response),
+            Acknowledgement::At(at) => {
+                link.put_off(shared.service.broker_ref(), at, Late::Response(response));
+            }
+            Acknowledgement::Never | Acknowledgement::LinkEnds => {}
+            Acknowledgement::ConnectionEnds(how) => shared.ending = Some(how),
         }
         schedule(link, self.channel, handle, shared);
         Ok(())
@@ -462,22 +478,27 @@ impl Session {
     }
 
     fn settle(
-        &self,
+        &mut self,
         delivery_id: u32,
         settlement: Settlement,
         success: &Outcome,
         shared: &mut Shared,
     ) -> Option<Outcome> {
         let unsettled = self.unsettled.get(&delivery_id)?;
-        let Some(Link::Outgoing(link)) = self.links.get(&unsettled.handle) else {
+        let Some(Link::Outgoing(link)) = self.links.get_mut(&unsettled.handle) else {
             return None;
         };
         let node = link.node()?;
         match node.queue.settle(node.part, unsettled.token, settlement) {
-            Ok(Settled::Applied) => Some(success.clone()),
-            Ok(Settled::Lost) => None,
-            Ok(Settled::CutConnection) => {
-                shared.cut = true;
+            Ok(Acknowledgement::Now) => Some(success.clone()),
+            Ok(Acknowledgement::Never | Acknowledgement::LinkEnds) => None,
+            Ok(Acknowledgement::At(at)) => {
+                let late = Late::Settlement(delivery_id, success.clone());
+                link.put_off(shared.service.broker_ref(), at, late);
+                None
+            }
+            Ok(Acknowledgement::ConnectionEnds(how)) => {
+                shared.ending = Some(how);
                 None
             }
             Err(error) => Some(settlement::refusal(error)),
@@ -548,6 +569,7 @@ impl Session {
             link.scheduled = false;
         }
         self.accept_session(handle, shared);
+        self.give_late_answers(handle, shared);
         self.write_outbox(shared);
         let exhausted = loop {
             let Some(Link::Outgoing(link)) = self.links.get_mut(&handle) else {
@@ -583,6 +605,26 @@ impl Session {
         self.finish_drain(handle, exhausted, shared);
     }
 
+    /// Gives the answers that faults had put off, once it is time.
+    fn give_late_answers(&mut self, handle: u32, shared: &mut Shared) {
+        let Some(Link::Outgoing(link)) = self.links.get_mut(&handle) else {
+            return;
+        };
+        for late in link.take_late(shared.service.broker_ref()) {
+            match (late, &mut link.origin) {
+                (Late::Settlement(id, outcome), _) => {
+                    self.unsettled.remove(&id);
+                    let out = &mut shared.out;
+                    write_disposition(out, self.channel, Role::Sender, id, id, &outcome);
+                }
+                (Late::Response(response), Origin::Responses(responses)) => {
+                    responses.push(response);
+                }
+                (Late::Response(_), Origin::Messages(_) | Origin::Session(_)) => {}
+            }
+        }
+    }
+
     fn dispatch(&mut self, handle: u32, parcel: Parcel, shared: &mut Shared) {
         let delivery_id = self.next_delivery_id;
         self.next_delivery_id = self.next_delivery_id.wrapping_add(1);
@@ -601,7 +643,7 @@ impl Session {
             payload: parcel.payload,
         });
         self.write_outbox(shared);
-        shared.cut |= parcel.cut_connection;
+        shared.ending = shared.ending.or(parcel.ending);
     }
 
     /// Writes frames as far as the peer's window allows.
@@ -650,6 +692,11 @@ impl Session {
     }
 }
 
+fn forced_detach() -> AmqpError {
+    let text = "a fault rule of the emulator detaches the link; attach again";
+    AmqpError::new("amqp:link:detach-forced", text)
+}
+
 /// Only where messages stay can they be received.
 fn check_source(node: &Node) -> Result<(), AmqpError> {
     let text = match node.queue.kind() {
@@ -675,6 +722,10 @@ fn check_session_use(node: &Node, names_session: bool) -> Result<(), AmqpError> 
             format!("`{}` does not require sessions: receive without one", node.name()),
         )),
     }
+}
+
+fn unattached(text: String) -> Violation {
+    Violation::Session(AmqpError::new("amqp:session:unattached-handle", text))
 }
 
 fn awaiting(link: &Link) -> Option<&Awaiting> {

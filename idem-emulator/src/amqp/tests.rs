@@ -17,6 +17,8 @@ use fe2o3_amqp_types::performatives::{
 use fe2o3_amqp_types::primitives::{SimpleValue, Symbol, Value};
 use serde::{Deserialize, Serialize};
 
+mod faults;
+
 use super::connection::Connection;
 use super::frame::{Frame, FrameKind, ProtocolHeader};
 use super::performative::BATCH_FORMAT;
@@ -644,6 +646,20 @@ fn misuse_of_a_session_ends_only_the_session() {
     assert!(!peer.connection.is_finished());
     let answers = peer.exchange(&Close { error: None }, &[]);
     assert!(matches!(answers[..], [(Performative::Close(_), _)]) && peer.connection.is_finished());
+}
+
+#[test]
+fn credit_for_a_link_that_both_sides_have_detached_ends_the_session() {
+    let mut peer = Peer::new(100, 65536);
+    peer.ask_for_session(Some("s"));
+    peer.clock.advance(Duration::from_secs(60));
+    peer.broker.sweep();
+    assert!(matches!(peer.answers()[..], [(Performative::Detach(_), _)]));
+    assert!(peer.exchange(&flow(100, 0, 1, false), &[]).is_empty(), "it may cross our detach");
+    peer.exchange(&Detach { handle: 2.into(), closed: true, error: None }, &[]);
+    let answers = peer.exchange(&flow(100, 0, 1, false), &[]);
+    let [(Performative::End(end), _)] = &answers[..] else { panic!("{answers:?}") };
+    assert!(format!("{:?}", end.error).contains("UnattachedHandle"), "{end:?}");
 }
 
 #[test]

@@ -20,6 +20,10 @@ pub(crate) struct Submission {
     pub(crate) session_id: Option<Arc<str>>,
     /// Which messages the sender wants kept together. Sessions do that already.
     pub(crate) partition_key: Option<Arc<str>>,
+    /// The size of the largest application property, its name included.
+    pub(crate) property_size_max: usize,
+    /// The size of all that is beside the body.
+    pub(crate) properties_size: usize,
     /// How long the message is to live once it is enqueued.
     pub(crate) time_to_live: Option<Duration>,
     /// When the message is to be enqueued; now if this is absent or past.

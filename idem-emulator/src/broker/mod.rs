@@ -5,29 +5,33 @@
 
 mod alarm;
 mod duplicates;
+mod limits;
 mod message;
 mod queue;
 mod sessions;
 mod store;
 #[cfg(test)]
 mod tests;
+mod timers;
 mod topology;
 mod waiters;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::task::Waker;
 
 use tokio::sync::watch;
 use uuid::{Builder, Uuid};
 
 pub(crate) use alarm::Alarm;
+pub(crate) use limits::LimitError;
 #[cfg(test)]
 pub(crate) use message::Amendments;
 pub(crate) use message::{DeadLetter, Message, MessageState, Property, Submission};
 pub use queue::{Counts, Kind};
 pub(crate) use queue::{
     DeferredError, Delivery, MessageNotFound, Part, Queue, ReceiveMode, SendError, SessionError,
-    SessionGrant, SessionWish, SettleError, Settled, Settlement,
+    SessionGrant, SessionWish, SettleError, Settlement,
 };
 use topology::Directory;
 pub(crate) use topology::Topology;
@@ -36,8 +40,9 @@ pub(crate) use waiters::ConsumerId;
 use crate::clock::{Clock, OnAdvance, Timestamp};
 use crate::error::{EntityError, UnknownEntity};
 use crate::events::Events;
-use crate::faults::Faults;
+use crate::faults::{Ending, Faults};
 use crate::options::SubscriptionOptions;
+use timers::Timers;
 
 /// The dead-letter reason of a message whose deliveries failed too often.
 const MAX_DELIVERY_COUNT_EXCEEDED: &str = "MaxDeliveryCountExceeded";
@@ -54,8 +59,26 @@ const TARGET_NOT_FOUND: &str = "MessagingEntityNotFound";
 /// The dead-letter reason of a message that came to an entity with sessions and has none.
 const SESSION_ID_IS_NULL: &str = "Session ID is null";
 
+/// The dead-letter reason of a message that a rule made too large.
+const HEADER_SIZE_EXCEEDED: &str = "HeaderSizeExceeded";
+
 /// How often a message may be forwarded.
 const FORWARDS_MAX: u8 = 4;
+
+/// How a client is to be told what became of what it sent or decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Acknowledgement {
+    /// At once.
+    Now,
+    /// A fault delays it.
+    At(Timestamp),
+    /// A fault lost it.
+    Never,
+    /// A fault lost it, and ends the link.
+    LinkEnds,
+    /// A fault lost it, and ends the connection.
+    ConnectionEnds(Ending),
+}
 
 /// What all queues of a broker share.
 #[derive(Debug)]
@@ -64,6 +87,7 @@ pub(crate) struct Context {
     pub(crate) events: Events,
     pub(crate) faults: Faults,
     pub(crate) alarm: Alarm,
+    timers: Timers,
     tokens: Tokens,
     /// The broker owns the entities, and they share this.
     directory: Weak<Directory>,
@@ -74,6 +98,14 @@ pub(crate) struct Context {
 impl Context {
     fn entity(&self, path: &str) -> Option<Arc<Queue>> {
         self.directory.upgrade()?.find(path)
+    }
+}
+
+impl Context {
+    /// Wakes somebody once, at a point in time.
+    pub(crate) fn wake_at(&self, at: Timestamp, waker: Waker) {
+        self.timers.add(at, waker);
+        self.alarm.arm(at);
     }
 }
 
@@ -110,6 +142,7 @@ impl Broker {
             events,
             faults: Faults::default(),
             alarm: Alarm::default(),
+            timers: Timers::default(),
             tokens: Tokens::new(),
             directory: Arc::downgrade(&directory),
             deletions: watch::Sender::new(()),
@@ -184,7 +217,9 @@ impl Broker {
     pub(crate) fn sweep(&self) -> Option<Timestamp> {
         // What becomes due earlier while this looks around arms the alarm again.
         self.context.alarm.disarm();
-        let next = self.directory.all().iter().filter_map(|queue| queue.sweep()).min();
+        let timer = self.context.timers.fire(self.context.clock.now());
+        let queues = self.directory.all();
+        let next = queues.iter().filter_map(|queue| queue.sweep()).chain(timer).min();
         if let Some(deadline) = next {
             self.context.alarm.expect(deadline);
         }

@@ -146,6 +146,10 @@ impl Sessions {
         self.by_id.get(self.of(consumer)?)?.ready.first().copied()
     }
 
+    pub(super) fn ready(&self, id: &str) -> impl Iterator<Item = i64> + use<'_> {
+        self.by_id.get(id).into_iter().flat_map(|session| session.ready.iter().copied())
+    }
+
     /// The holder waits for a message of its session.
     pub(super) fn wait_in_session(&mut self, consumer: ConsumerId) {
         let Some(id) = self.held.get(&consumer) else {

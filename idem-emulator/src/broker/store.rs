@@ -39,6 +39,8 @@ pub(super) enum Due {
     SessionEnd(ConsumerId),
     /// A message that nobody holds has lived long enough.
     Expiry(i64),
+    /// A message that a fault keeps back may be handed out.
+    Appearance(i64),
 }
 
 /// How many messages are not active. A locked message counts as locked, whatever its state.
@@ -56,6 +58,15 @@ struct Entry {
     tokens: Vec<Uuid>,
     /// A fault wants a second copy handed out.
     owed: Option<Decision>,
+    delay: Delay,
+}
+
+/// Whether a fault keeps a message back. None does so twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Delay {
+    Never,
+    Until(Timestamp),
+    Over,
 }
 
 #[derive(Debug)]
@@ -85,17 +96,31 @@ struct Listing {
     session_id: Option<Arc<str>>,
     state: MessageState,
     expires_at: Option<Timestamp>,
+    delay: Delay,
 }
 
 impl Listing {
-    fn of(message: &Message) -> Self {
+    fn of(Entry { message, delay, .. }: &Entry) -> Self {
         Self {
+            delay: *delay,
             sequence_number: message.sequence_number,
             session_id: message.session_id.clone(),
             state: message.state,
             expires_at: message.expires_at,
         }
     }
+}
+
+/// A message that may be handed out.
+#[derive(Debug)]
+pub(super) struct Candidate<'a> {
+    pub(super) message: &'a Message,
+    /// It would be the second copy that a fault wanted.
+    pub(super) is_copy: bool,
+    /// A fault has kept it back before.
+    pub(super) was_delayed: bool,
+    /// The number of the message behind it, if that may be handed out first.
+    pub(super) following: Option<i64>,
 }
 
 /// A message that has just been locked.
@@ -124,29 +149,68 @@ impl Store {
         if let (Some(sessions), Some(id)) = (&mut self.sessions, &message.session_id) {
             sessions.add(id, message.sequence_number);
         }
-        let listing = Listing::of(&message);
-        self.messages
-            .insert(message.sequence_number, Entry { message, tokens: Vec::new(), owed: None });
+        let number = message.sequence_number;
+        let entry = Entry { message, tokens: Vec::new(), owed: None, delay: Delay::Never };
+        let listing = Listing::of(&entry);
+        self.messages.insert(number, entry);
         self.list(&listing);
     }
 
     /// The first message that a receiver may have.
-    fn next_ready(&self, consumer: ConsumerId) -> Option<i64> {
-        match &self.sessions {
-            None => self.ready.first().copied(),
-            Some(sessions) => sessions.first_ready(consumer),
-        }
+    pub(super) fn next_ready(&self, consumer: ConsumerId) -> Option<Candidate<'_>> {
+        let (number, following) = match &self.sessions {
+            None => {
+                let mut numbers = self.ready.iter().copied();
+                (numbers.next()?, numbers.next())
+            }
+            Some(sessions) => (sessions.first_ready(consumer)?, None),
+        };
+        let entry = self.messages.get(&number)?;
+        Some(Candidate {
+            message: &entry.message,
+            is_copy: entry.owed.is_some(),
+            was_delayed: entry.delay != Delay::Never,
+            following,
+        })
     }
 
-    /// Locks the first message that the receiver may have, under `token`.
-    pub(super) fn lock_next(
-        &mut self,
-        consumer: ConsumerId,
-        token: Uuid,
-        until: Timestamp,
-    ) -> Option<Locked> {
-        let sequence_number = self.next_ready(consumer)?;
-        self.lock(sequence_number, token, until)
+    /// The first messages that may be handed out and are wanted, of one session or of all.
+    pub(super) fn ready(
+        &self,
+        session_id: Option<&str>,
+        max: usize,
+        is_wanted: impl Fn(&Message) -> bool,
+    ) -> Vec<i64> {
+        let numbers: Box<dyn Iterator<Item = i64>> = match (&self.sessions, session_id) {
+            (Some(sessions), Some(id)) => Box::new(sessions.ready(id)),
+            (Some(_) | None, _) => Box::new(self.ready.iter().copied()),
+        };
+        let wanted = |number: &i64| {
+            self.messages
+                .get(number)
+                .is_some_and(|entry| entry.tokens.is_empty() && is_wanted(&entry.message))
+        };
+        numbers.filter(wanted).take(max).collect()
+    }
+
+    /// Keeps a message back that nobody holds.
+    pub(super) fn delay(&mut self, sequence_number: i64, until: Timestamp) {
+        self.set_delay(sequence_number, Delay::Until(until));
+    }
+
+    pub(super) fn end_delay(&mut self, sequence_number: i64) {
+        self.set_delay(sequence_number, Delay::Over);
+    }
+
+    fn set_delay(&mut self, sequence_number: i64, delay: Delay) {
+        let Some(entry) = self.messages.get_mut(&sequence_number) else {
+            return;
+        };
+        let before = Listing::of(entry);
+        entry.delay = delay;
+        let after = Listing::of(entry);
+        self.unlist(&before);
+        self.list(&after);
     }
 
     /// Locks a message, whatever its state: until `until`, or as long as its session is locked.
@@ -176,7 +240,7 @@ impl Store {
             }
         };
         self.locks.insert(token, Lock { sequence_number, span });
-        let listing = Listing::of(&locked.message);
+        let listing = Listing::of(entry);
         if first {
             self.unlist(&listing);
             self.tally.locked += 1;
@@ -184,12 +248,6 @@ impl Store {
             self.make_unready(&listing);
         }
         Some(locked)
-    }
-
-    /// Takes the first message that the receiver may have, without a lock.
-    pub(super) fn take_next(&mut self, consumer: ConsumerId) -> Option<Removed> {
-        let sequence_number = self.next_ready(consumer)?;
-        self.remove(sequence_number)
     }
 
     /// The receiver waits for a message that it may have.
@@ -225,7 +283,7 @@ impl Store {
     pub(super) fn owe_copy(&mut self, sequence_number: i64, decision: Decision) {
         if let Some(entry) = self.messages.get_mut(&sequence_number) {
             entry.owed = Some(decision);
-            let listing = Listing::of(&entry.message);
+            let listing = Listing::of(entry);
             self.make_ready(&listing);
         }
     }
@@ -261,7 +319,7 @@ impl Store {
             return None;
         }
         let owed = entry.owed.take();
-        let listing = Listing::of(&entry.message);
+        let listing = Listing::of(entry);
         self.tally.locked -= 1;
         self.list(&listing);
         owed
@@ -283,7 +341,7 @@ impl Store {
 
     pub(super) fn remove(&mut self, sequence_number: i64) -> Option<Removed> {
         let entry = self.messages.remove(&sequence_number)?;
-        let listing = Listing::of(&entry.message);
+        let listing = Listing::of(&entry);
         if entry.tokens.is_empty() {
             self.unlist(&listing);
         } else {
@@ -319,7 +377,12 @@ impl Store {
                 if let Some(at) = listing.expires_at {
                     self.due.insert((at, Due::Expiry(sequence_number)));
                 }
-                self.make_ready(listing);
+                match listing.delay {
+                    Delay::Until(at) => {
+                        self.due.insert((at, Due::Appearance(sequence_number)));
+                    }
+                    Delay::Never | Delay::Over => self.make_ready(listing),
+                }
             }
             MessageState::Deferred => self.tally.deferred += 1,
             MessageState::Scheduled { due } => {
@@ -337,7 +400,12 @@ impl Store {
                 if let Some(at) = listing.expires_at {
                     self.due.remove(&(at, Due::Expiry(sequence_number)));
                 }
-                self.make_unready(listing);
+                match listing.delay {
+                    Delay::Until(at) => {
+                        self.due.remove(&(at, Due::Appearance(sequence_number)));
+                    }
+                    Delay::Never | Delay::Over => self.make_unready(listing),
+                }
             }
             MessageState::Deferred => self.tally.deferred -= 1,
             MessageState::Scheduled { due } => {

@@ -189,10 +189,24 @@ fn pack(sections: &Sections<'_>, assigned_id: Option<&str>) -> Submission {
         id,
         session_id: sections.session_id().map(Arc::from),
         partition_key: sections.partition_key().map(Arc::from),
+        property_size_max: property_size_max(sections),
+        properties_size: properties_size(&content),
         time_to_live: sections.time_to_live(),
         scheduled_for: sections.scheduled_for(),
         content,
     }
+}
+
+/// The size of the largest application property, its name included.
+fn property_size_max(sections: &Sections<'_>) -> usize {
+    let properties = sections.application_properties.iter().flat_map(Raw::pairs);
+    properties.map(|(name, value)| name.bytes().len() + value.bytes().len()).max().unwrap_or(0)
+}
+
+/// The size of all that a stored message has beside its body.
+pub(crate) fn properties_size(content: &[u8]) -> usize {
+    let layout = Layout::read(content).unwrap_or_default();
+    layout.annotations.len() + layout.properties.len() + layout.application.len()
 }
 
 /// A message id as text, whatever type it was sent with.

@@ -130,6 +130,10 @@ impl<'a> Raw<'a> {
         self.code == 0x40
     }
 
+    pub(crate) fn is_map(&self) -> bool {
+        matches!(self.code, 0xc1 | 0xd1)
+    }
+
     pub(crate) fn as_bool(&self) -> Option<bool> {
         match (self.code, self.content) {
             (0x41, _) => Some(true),

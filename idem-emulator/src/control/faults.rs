@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -23,6 +24,11 @@ pub(super) struct Written {
     on: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    operation: Option<String>,
+    /// How long a delay is; only delays have it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    by_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     nth: Option<NonZeroU64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -50,8 +56,10 @@ impl From<Written> for Fault {
     fn from(written: Written) -> Self {
         Self {
             kind: written.kind,
+            by: Duration::from_millis(written.by_ms.unwrap_or_default()),
             entity: written.on,
             message: written.message,
+            operation: written.operation,
             nth: written.nth.map(NonZeroU64::get),
             probability: written.probability.map(|probability| probability.0),
             seed: written.seed,
@@ -64,8 +72,13 @@ impl From<Fault> for Written {
     fn from(fault: Fault) -> Self {
         Self {
             kind: fault.kind,
+            by_ms: fault
+                .kind
+                .is_delay()
+                .then(|| u64::try_from(fault.by.as_millis()).unwrap_or(u64::MAX)),
             on: fault.entity,
             message: fault.message,
+            operation: fault.operation,
             nth: fault.nth.and_then(NonZeroU64::new),
             probability: fault.probability.map(Probability),
             seed: fault.seed,
@@ -96,6 +109,10 @@ pub(super) async fn list(State(broker): State<Arc<Broker>>) -> Answer {
 }
 
 pub(super) async fn add(State(broker): State<Arc<Broker>>, Body(rule): Body<Written>) -> Answer {
+    if rule.by_ms.is_some() != rule.kind.is_delay() {
+        let problem = "`by_ms` must be given for the kinds that delay, and only for them";
+        return Err(Failure::new(StatusCode::BAD_REQUEST, problem));
+    }
     let faults = &broker.context.faults;
     if faults.armed().len() >= ARMED_MAX {
         let problem = format!("{ARMED_MAX} faults are armed already; delete some first");

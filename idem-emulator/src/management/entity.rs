@@ -1,31 +1,44 @@
 //! `entity/$management`: operations beside the message links.
 
+use super::arguments::Arguments;
 use super::{Reply, locks, messages, operation, rules, sessions};
-use crate::broker::{DeferredError, MessageNotFound, Node, SendError, SessionError, SettleError};
+use crate::broker::{
+    Acknowledgement, DeferredError, MessageNotFound, Node, SendError, SessionError, SettleError,
+};
+use crate::codec::DecodeError;
 use crate::codec::message::Sections;
-use crate::codec::{DecodeError, Raw};
+use crate::faults::RequestFault;
 use crate::rules::RuleError;
 
-/// What became of a request.
-#[derive(Debug)]
-pub(super) enum Verdict {
-    Reply(Reply),
-    /// A fault lost it: it must not be answered.
-    Lost,
-    /// A fault lost it and wants the connection cut.
-    CutConnection,
+pub(super) fn reply(node: &Node, request: &Sections<'_>) -> (Reply, Acknowledgement) {
+    match node.queue.request_fault(node.part, operation(request)) {
+        None => {
+            perform(node, request).unwrap_or_else(|problem| (problem.reply(), Acknowledgement::Now))
+        }
+        Some(fault) => {
+            let acknowledgement = match fault {
+                RequestFault::Lose => Acknowledgement::Never,
+                RequestFault::Refuse | RequestFault::TimeOut => Acknowledgement::Now,
+            };
+            (faulty(fault), acknowledgement)
+        }
+    }
 }
 
-pub(super) fn reply(node: &Node, request: &Sections<'_>) -> Verdict {
-    perform(node, request).unwrap_or_else(|problem| Verdict::Reply(problem.reply()))
+fn faulty(fault: RequestFault) -> Reply {
+    let text = "A fault rule of the emulator says so. Try again later.";
+    match fault {
+        RequestFault::Refuse => Reply::error(503, "com.microsoft:server-busy", text),
+        RequestFault::TimeOut | RequestFault::Lose => {
+            Reply::error(408, "com.microsoft:timeout", text)
+        }
+    }
 }
 
-fn perform(node: &Node, request: &Sections<'_>) -> Result<Verdict, Problem> {
+fn perform(node: &Node, request: &Sections<'_>) -> Result<(Reply, Acknowledgement), Problem> {
     let operation = operation(request);
-    let body = request
-        .body_value()
-        .ok_or(Problem::Argument("The body of the request must be an AMQP value."))?;
-    let reply = match operation.strip_prefix("com.microsoft:").unwrap_or(operation) {
+    let body = Arguments::of(request)?;
+    let reply = match operation {
         "renew-lock" => locks::renew(node, &body)?,
         "update-disposition" => return locks::update_disposition(node, &body),
         "peek-message" => messages::peek(node, &body)?,
@@ -39,38 +52,24 @@ fn perform(node: &Node, request: &Sections<'_>) -> Result<Verdict, Problem> {
         "remove-rule" => rules::remove(node, &body)?,
         "enumerate-rules" => rules::list(node, &body)?,
         "get-message-sessions" => sessions::list(node, &body)?,
+        "batch-delete-messages" => messages::delete(node, &body)?,
+        "" => return Err(Problem::Malformed("The request must have the property `operation`.")),
         _ => Reply::error(
             501,
             "amqp:not-implemented",
             format!("The emulator does not implement `{operation}`."),
         ),
     };
-    Ok(Verdict::Reply(reply))
-}
-
-/// The string under `name`.
-pub(super) fn text<'a>(map: &Raw<'a>, name: &str) -> Option<&'a str> {
-    map.get(name)?.as_text()
-}
-
-/// The values under `name`, at least one and at most `max`, or `problem`.
-pub(super) fn values<'a, T>(
-    body: &Raw<'a>,
-    name: &str,
-    max: usize,
-    problem: &'static str,
-    read: impl Fn(&Raw<'a>) -> Option<T>,
-) -> Result<Vec<T>, Problem> {
-    let list = body.get(name).ok_or(Problem::Argument(problem))?;
-    let values: Option<Vec<_>> = list.items().take(max + 1).map(|value| read(&value)).collect();
-    values.filter(|values| (1..=max).contains(&values.len())).ok_or(Problem::Argument(problem))
+    Ok((reply, Acknowledgement::Now))
 }
 
 /// Why a request is refused.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Problem {
+    #[error("`{name}` must be {expected}.")]
+    Argument { name: &'static str, expected: &'static str },
     #[error("{0}")]
-    Argument(&'static str),
+    Malformed(&'static str),
     #[error("{0}")]
     NotAllowed(&'static str),
     #[error("A message in the request is not an encoded message: {0}.")]
@@ -99,7 +98,9 @@ impl From<DeferredError> for Problem {
 impl Problem {
     fn reply(&self) -> Reply {
         let (status, condition) = match self {
-            Self::Argument(_) | Self::Message(_) => (400, "com.microsoft:argument-error"),
+            Self::Argument { .. } | Self::Malformed(_) | Self::Message(_) => {
+                (400, "com.microsoft:argument-error")
+            }
             Self::NotAllowed(_) => (400, "amqp:not-allowed"),
             Self::Send(error) => (send_status(error), error.condition()),
             Self::Settle(error) => (settle_status(*error), error.condition()),
@@ -115,7 +116,10 @@ fn send_status(error: &SendError) -> i32 {
     match error {
         SendError::Full { .. } => 403,
         SendError::Deleted { .. } => 404,
-        SendError::SessionIdMissing { .. } | SendError::PartitionKeyDiffers => 400,
+        SendError::SessionIdMissing { .. }
+        | SendError::Limit(_)
+        | SendError::PartitionKeyDiffers => 400,
+        SendError::Busy => 503,
     }
 }
 
@@ -140,5 +144,6 @@ fn session_status(error: &SessionError) -> i32 {
     match error {
         SessionError::CannotBeLocked | SessionError::LockLost => 410,
         SessionError::NoRoom(error) => send_status(error),
+        SessionError::Limit(_) => 400,
     }
 }

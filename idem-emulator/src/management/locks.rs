@@ -5,15 +5,16 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use super::Reply;
-use super::entity::{Problem, Verdict, text, values};
-use crate::broker::{Node, Settled, Settlement};
+use super::arguments::Arguments;
+use super::entity::Problem;
+use crate::broker::{Acknowledgement, Node, Settlement};
 use crate::codec::message::properties;
 use crate::codec::{Raw, encode};
 
 /// How many lock tokens one request may name.
 const TOKENS_MAX: usize = 5000;
 
-pub(super) fn renew(node: &Node, body: &Raw<'_>) -> Result<Reply, Problem> {
+pub(super) fn renew(node: &Node, body: &Arguments<'_>) -> Result<Reply, Problem> {
     let ends = node.queue.renew(node.part, &lock_tokens(body)?)?;
     let ends: Vec<_> = ends.iter().map(|end| end.milliseconds()).collect();
     Ok(Reply::ok(|out| {
@@ -25,44 +26,47 @@ pub(super) fn renew(node: &Node, body: &Raw<'_>) -> Result<Reply, Problem> {
 }
 
 /// Applies the settlement to every lock that is still there; one that is gone fails the request.
-pub(super) fn update_disposition(node: &Node, body: &Raw<'_>) -> Result<Verdict, Problem> {
+pub(super) fn update_disposition(
+    node: &Node,
+    body: &Arguments<'_>,
+) -> Result<(Reply, Acknowledgement), Problem> {
     let tokens = lock_tokens(body)?;
     let settlement = settlement(body)?;
     let mut failure = None;
+    let mut acknowledgement = Acknowledgement::Now;
     for token in tokens {
         match node.queue.settle(node.part, token, settlement.clone()) {
-            Ok(Settled::Applied) => {}
-            Ok(Settled::Lost) => return Ok(Verdict::Lost),
-            Ok(Settled::CutConnection) => return Ok(Verdict::CutConnection),
+            Ok(Acknowledgement::Now) => {}
+            Ok(other) => acknowledgement = other,
             Err(error) => failure = Some(error),
         }
     }
     match failure {
         Some(error) => Err(error.into()),
-        None => Ok(Verdict::Reply(Reply::empty(200, "OK"))),
+        None => Ok((Reply::empty(200, "OK"), acknowledgement)),
     }
 }
 
-fn settlement(body: &Raw<'_>) -> Result<Settlement, Problem> {
-    let properties =
-        body.get("properties-to-modify").map(|map| properties(&map)).unwrap_or_default();
-    match text(body, "disposition-status") {
+fn settlement(body: &Arguments<'_>) -> Result<Settlement, Problem> {
+    let read = |map: &Raw<'_>| map.is_map().then(|| properties(map));
+    let properties = body.optional("properties-to-modify", "a map", read)?.unwrap_or_default();
+    match body.text("disposition-status")? {
         Some("completed") => Ok(Settlement::Complete),
         Some("abandoned") => Ok(Settlement::Abandon { properties }),
         // The first spelling is the one that clients send.
         Some("defered" | "deferred") => Ok(Settlement::Defer { properties }),
         Some("suspended") => Ok(Settlement::DeadLetter {
-            reason: text(body, "deadletter-reason").map(Arc::from),
-            description: text(body, "deadletter-description").map(Arc::from),
+            reason: body.text("deadletter-reason")?.map(Arc::from),
+            description: body.text("deadletter-description")?.map(Arc::from),
             properties,
         }),
-        Some(_) | None => Err(Problem::Argument(
-            "`disposition-status` must be `completed`, `abandoned`, `defered` or `suspended`.",
-        )),
+        Some(_) | None => Err(Problem::Argument {
+            name: "disposition-status",
+            expected: "`completed`, `abandoned`, `defered` or `suspended`",
+        }),
     }
 }
 
-fn lock_tokens(body: &Raw<'_>) -> Result<Vec<Uuid>, Problem> {
-    let problem = "`lock-tokens` must be an array of 1 to 5000 UUIDs.";
-    values(body, "lock-tokens", TOKENS_MAX, problem, Raw::as_uuid)
+fn lock_tokens(body: &Arguments<'_>) -> Result<Vec<Uuid>, Problem> {
+    body.values("lock-tokens", TOKENS_MAX, "an array of 1 to 5000 UUIDs", Raw::as_uuid)
 }

@@ -1,5 +1,6 @@
 //! Request-response nodes: a request message in, a response message out.
 
+mod arguments;
 mod cbs;
 mod entity;
 mod locks;
@@ -11,7 +12,7 @@ mod tests;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use crate::broker::{Node, Queue};
+use crate::broker::{Acknowledgement, Node, Queue};
 use crate::codec::message::Sections;
 use crate::codec::{Raw, encode};
 
@@ -26,12 +27,10 @@ pub(crate) enum RequestNode {
 
 /// What a node made of a request.
 #[derive(Debug)]
-pub(crate) enum Answer {
-    Response(Bytes),
-    /// A fault lost the request: it must not be answered.
-    Lost,
-    /// A fault lost the request and wants the connection cut.
-    CutConnection,
+pub(crate) struct Answer {
+    pub(crate) response: Bytes,
+    /// How the response is to be given.
+    pub(crate) acknowledgement: Acknowledgement,
 }
 
 /// The outcome of an operation, before it is put into a message.
@@ -80,14 +79,11 @@ impl RequestNode {
     }
 
     pub(crate) fn answer(&self, request: &Sections<'_>) -> Answer {
-        match self {
-            Self::Cbs => Answer::Response(response(request, &cbs::reply(request))),
-            Self::Entity(node) => match entity::reply(node, request) {
-                entity::Verdict::Reply(reply) => Answer::Response(response(request, &reply)),
-                entity::Verdict::Lost => Answer::Lost,
-                entity::Verdict::CutConnection => Answer::CutConnection,
-            },
-        }
+        let (reply, acknowledgement) = match self {
+            Self::Cbs => (cbs::reply(request), Acknowledgement::Now),
+            Self::Entity(node) => entity::reply(node, request),
+        };
+        Answer { response: response(request, &reply), acknowledgement }
     }
 }
 
@@ -124,7 +120,9 @@ fn response(request: &Sections<'_>, reply: &Reply) -> Bytes {
     out.freeze()
 }
 
-/// The operation that a request asks for.
+/// The operation that a request asks for, without its prefix.
 fn operation<'a>(request: &Sections<'a>) -> &'a str {
-    request.application_property("operation").and_then(|value| value.as_text()).unwrap_or_default()
+    let operation = request.application_property("operation").and_then(|value| value.as_text());
+    let operation = operation.unwrap_or_default();
+    operation.strip_prefix("com.microsoft:").unwrap_or(operation)
 }

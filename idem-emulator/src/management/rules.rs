@@ -3,7 +3,8 @@
 use bytes::{BufMut, BytesMut};
 
 use super::Reply;
-use super::entity::{Problem, text};
+use super::arguments::Arguments;
+use super::entity::Problem;
 use crate::broker::{Kind, Node, Part};
 use crate::codec::message::{property_value, write_property_value};
 use crate::codec::{Raw, encode};
@@ -21,14 +22,18 @@ const CORRELATION_FILTER: u64 = 0x0000_0013_7000_0009;
 /// The version of the SQL language, as clients expect it beside an expression.
 const SQL_COMPATIBILITY_LEVEL: i32 = 20;
 
-pub(super) fn add(node: &Node, body: &Raw<'_>) -> Result<Reply, Problem> {
+pub(super) fn add(node: &Node, body: &Arguments<'_>) -> Result<Reply, Problem> {
     require_subscription(node)?;
-    let name = rule_name(body)?;
+    let name = body.required_text("rule-name")?;
+    let expected = "a map with a filter";
     let description = body
-        .get("rule-description")
-        .ok_or(Problem::Argument("`rule-description` must be a map with a filter."))?;
+        .inner("rule-description")?
+        .ok_or(Problem::Argument { name: "rule-description", expected })?;
     let rule = Rule::new(name, filter(&description)?);
-    let action = description.get("sql-rule-action").and_then(|action| text(&action, "expression"));
+    let action = match description.inner("sql-rule-action")? {
+        Some(action) => action.text("expression")?,
+        None => None,
+    };
     node.queue.add_rule(match action {
         Some(action) => rule.action(action),
         None => rule,
@@ -36,9 +41,9 @@ pub(super) fn add(node: &Node, body: &Raw<'_>) -> Result<Reply, Problem> {
     Ok(Reply::empty(200, "OK"))
 }
 
-pub(super) fn remove(node: &Node, body: &Raw<'_>) -> Result<Reply, Problem> {
+pub(super) fn remove(node: &Node, body: &Arguments<'_>) -> Result<Reply, Problem> {
     require_subscription(node)?;
-    let name = rule_name(body)?;
+    let name = body.required_text("rule-name")?;
     if node.queue.remove_rule(name) {
         return Ok(Reply::empty(200, "OK"));
     }
@@ -46,12 +51,10 @@ pub(super) fn remove(node: &Node, body: &Raw<'_>) -> Result<Reply, Problem> {
     Ok(Reply::error(404, "amqp:not-found", text))
 }
 
-pub(super) fn list(node: &Node, body: &Raw<'_>) -> Result<Reply, Problem> {
+pub(super) fn list(node: &Node, body: &Arguments<'_>) -> Result<Reply, Problem> {
     require_subscription(node)?;
-    let number =
-        |name: &str| body.get(name).and_then(|value| usize::try_from(value.as_u64()?).ok());
-    let top = number("top").unwrap_or(RULES_MAX).min(RULES_MAX);
-    let rules = node.queue.rules(number("skip").unwrap_or(0), top);
+    let top = body.count("top")?.unwrap_or(RULES_MAX).min(RULES_MAX);
+    let rules = node.queue.rules(body.count("skip")?.unwrap_or(0), top);
     if rules.is_empty() {
         return Ok(Reply::empty(204, "No Content"));
     }
@@ -77,30 +80,28 @@ fn require_subscription(node: &Node) -> Result<(), Problem> {
     Err(Problem::NotAllowed("Only subscriptions have rules."))
 }
 
-fn rule_name<'a>(body: &Raw<'a>) -> Result<&'a str, Problem> {
-    text(body, "rule-name").ok_or(Problem::Argument("`rule-name` must be a string."))
-}
-
-fn filter(description: &Raw<'_>) -> Result<Filter, Problem> {
-    if let Some(filter) = description.get("sql-filter") {
-        let expression = text(&filter, "expression");
-        let problem = Problem::Argument("`sql-filter` must have an `expression`.");
-        return expression.map(Filter::sql).ok_or(problem);
+fn filter(description: &Arguments<'_>) -> Result<Filter, Problem> {
+    if let Some(filter) = description.inner("sql-filter")? {
+        return Ok(Filter::sql(filter.required_text("expression")?));
     }
-    let filter = description.get("correlation-filter").ok_or(Problem::Argument(
+    let filter = description.inner("correlation-filter")?.ok_or(Problem::Malformed(
         "`rule-description` must have a `sql-filter` or a `correlation-filter`.",
     ))?;
-    let system = SystemProperty::DESCRIBED
-        .into_iter()
-        .filter_map(|(property, name)| Some((property, text(&filter, name)?)));
-    let with_system = system
-        .fold(CorrelationFilter::new(), |built, (property, value)| built.with(property, value));
-    let user = filter.get("properties");
-    let user = user
-        .iter()
-        .flat_map(Raw::pairs)
-        .filter_map(|(name, value)| Some((name.as_text()?, property_value(&value)?)));
-    Ok(user.fold(with_system, |built, (name, value)| built.property(name, value)).into())
+    let mut built = CorrelationFilter::new();
+    for (property, name) in SystemProperty::DESCRIBED {
+        if let Some(value) = filter.text(name)? {
+            built = built.with(property, value);
+        }
+    }
+    let read = |map: &Raw<'_>| map.is_map().then(|| user_properties(map));
+    let user = filter.optional("properties", "a map", read)?.unwrap_or_default();
+    Ok(user.into_iter().fold(built, |built, (name, value)| built.property(name, value)).into())
+}
+
+fn user_properties(map: &Raw<'_>) -> Vec<(String, PropertyValue)> {
+    map.pairs()
+        .filter_map(|(name, value)| Some((name.as_text()?.to_owned(), property_value(&value)?)))
+        .collect()
 }
 
 fn write_rule(out: &mut BytesMut, rule: &Rule) {

@@ -3,7 +3,8 @@
 use bytes::Bytes;
 
 use super::Reply;
-use super::entity::{Problem, text};
+use super::arguments::Arguments;
+use super::entity::Problem;
 use crate::broker::Node;
 use crate::clock::Timestamp;
 use crate::codec::{Raw, encode};
@@ -17,7 +18,7 @@ const IDS_MAX: usize = 1000;
 /// Clients that want the sessions with messages ask for states set after the year 9999.
 const END_OF_TIME_MILLISECONDS: i64 = 253_402_300_799_000;
 
-pub(super) fn renew(node: &Node, body: &Raw<'_>) -> Result<Reply, Problem> {
+pub(super) fn renew(node: &Node, body: &Arguments<'_>) -> Result<Reply, Problem> {
     let until = node.queue.renew_session(session_id(node, body)?)?;
     Ok(Reply::ok(|out| {
         encode::map(out, 1, |out| {
@@ -27,7 +28,7 @@ pub(super) fn renew(node: &Node, body: &Raw<'_>) -> Result<Reply, Problem> {
     }))
 }
 
-pub(super) fn state(node: &Node, body: &Raw<'_>) -> Result<Reply, Problem> {
+pub(super) fn state(node: &Node, body: &Arguments<'_>) -> Result<Reply, Problem> {
     let state = node.queue.session_state(session_id(node, body)?)?;
     Ok(Reply::ok(|out| {
         encode::map(out, 1, |out| {
@@ -37,28 +38,23 @@ pub(super) fn state(node: &Node, body: &Raw<'_>) -> Result<Reply, Problem> {
     }))
 }
 
-pub(super) fn set_state(node: &Node, body: &Raw<'_>) -> Result<Reply, Problem> {
-    let problem = Problem::Argument("`session-state` must be binary of at most 256 KiB, or null.");
-    let value = match body.get("session-state").filter(|value| !value.is_null()) {
-        None => None,
-        Some(value) => Some(value.as_binary().ok_or(problem)?),
+pub(super) fn set_state(node: &Node, body: &Arguments<'_>) -> Result<Reply, Problem> {
+    let read = |value: &Raw<'_>| {
+        let state = value.as_binary().filter(|state| state.len() <= STATE_MAX)?;
+        Some(Bytes::copy_from_slice(state))
     };
-    if value.is_some_and(|value| value.len() > STATE_MAX) {
-        return Err(Problem::Argument("`session-state` must have at most 256 KiB."));
-    }
-    node.queue.set_session_state(session_id(node, body)?, value.map(Bytes::copy_from_slice))?;
+    let expected = "binary of at most 256 KiB, or null";
+    let value = body.optional("session-state", expected, read)?;
+    node.queue.set_session_state(session_id(node, body)?, value)?;
     Ok(Reply::empty(200, "OK"))
 }
 
-pub(super) fn list(node: &Node, body: &Raw<'_>) -> Result<Reply, Problem> {
+pub(super) fn list(node: &Node, body: &Arguments<'_>) -> Result<Reply, Problem> {
     require_sessions(node)?;
-    let number =
-        |name: &str| body.get(name).and_then(|value| usize::try_from(value.as_u64()?).ok());
-    let skip = number("skip").unwrap_or(0);
-    let top = number("top").unwrap_or(IDS_MAX).min(IDS_MAX);
+    let skip = body.count("skip")?.unwrap_or(0);
+    let top = body.count("top")?.unwrap_or(IDS_MAX).min(IDS_MAX);
     let since = body
-        .get("last-updated-time")
-        .and_then(|time| time.as_i64())
+        .optional("last-updated-time", "a timestamp", Raw::as_i64)?
         .filter(|time| *time < END_OF_TIME_MILLISECONDS)
         .map(Timestamp::from_milliseconds);
     let ids = node.queue.session_ids(since, skip, top);
@@ -79,10 +75,9 @@ pub(super) fn list(node: &Node, body: &Raw<'_>) -> Result<Reply, Problem> {
     }))
 }
 
-fn session_id<'a>(node: &Node, body: &Raw<'a>) -> Result<&'a str, Problem> {
+fn session_id<'a>(node: &Node, body: &Arguments<'a>) -> Result<&'a str, Problem> {
     require_sessions(node)?;
-    let id = text(body, "session-id");
-    id.ok_or(Problem::Argument("`session-id` must be a string."))
+    body.required_text("session-id")
 }
 
 fn require_sessions(node: &Node) -> Result<(), Problem> {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::task::Waker;
+use std::time::Duration;
 
 use fe2o3_amqp_types::messaging::message::__private::{Deserializable, Serializable};
 use fe2o3_amqp_types::messaging::{
@@ -14,12 +15,13 @@ use super::*;
 use crate::broker::{
     Broker, Counts, Delivery, Part, ReceiveMode, SessionWish, Submission, Topology,
 };
-use crate::clock::Clock;
+use crate::clock::{Clock, Timestamp};
 use crate::events::Events;
-use crate::options::QueueOptions;
+use crate::options::{QueueOptions, SubscriptionOptions, TopicOptions};
 
 struct Desk {
     broker: Broker,
+    clock: Clock,
 }
 
 /// What a client sees of a response.
@@ -34,9 +36,11 @@ impl Desk {
     fn new() -> Self {
         let queues =
             vec![QueueOptions::new("orders"), QueueOptions::new("sessions").requires_session(true)];
-        let topology = Topology { queues, ..Topology::default() };
-        let events = Events::new(Clock::manual(), 100);
-        Self { broker: Broker::new(topology, Clock::manual(), events).unwrap() }
+        let topics = vec![TopicOptions::new("news").subscription(SubscriptionOptions::new("s"))];
+        let topology = Topology { queues, topics };
+        let clock = Clock::manual();
+        let events = Events::new(clock.clone(), 100);
+        Self { broker: Broker::new(topology, clock.clone(), events).unwrap(), clock }
     }
 
     fn ask(&self, entity: &str, operation: &str, body: &[(&str, Value)]) -> Seen {
@@ -44,22 +48,27 @@ impl Desk {
         for (name, value) in body {
             map.insert(Value::String((*name).to_owned()), value.clone());
         }
+        self.ask_with(entity, Some(operation), Value::Map(map))
+    }
+
+    fn ask_with(&self, entity: &str, operation: Option<&str>, body: Value) -> Seen {
+        let mut properties = ApplicationProperties::builder();
+        if let Some(operation) = operation {
+            properties = properties.insert("operation", operation);
+        }
         let request: WireMessage<AmqpValue<Value>> = WireMessage::builder()
             .properties(Properties {
                 message_id: Some(MessageId::String("request".to_owned())),
                 ..Properties::default()
             })
-            .application_properties(
-                ApplicationProperties::builder().insert("operation", operation).build(),
-            )
-            .body(AmqpValue(Value::Map(map)))
+            .application_properties(properties.build())
+            .body(AmqpValue(body))
             .build();
         let bytes = serde_amqp::to_vec(&Serializable(&request)).unwrap();
         let node = RequestNode::Entity(self.broker.node(entity).unwrap());
-        match node.answer(&Sections::split(&bytes).unwrap()) {
-            Answer::Response(bytes) => seen(&bytes),
-            other @ (Answer::Lost | Answer::CutConnection) => panic!("{other:?}"),
-        }
+        let answer = node.answer(&Sections::split(&bytes).unwrap());
+        assert_eq!(answer.acknowledgement, Acknowledgement::Now);
+        seen(&answer.response)
     }
 
     fn held(&self) -> Delivery {
@@ -183,6 +192,206 @@ fn wrong_requests_are_refused_with_their_condition() {
     }
     let unknown = desk.settle("forgotten", &[desk.held().token]);
     assert_eq!((unknown.status, unknown.condition.as_deref()), (400, argument));
+}
+
+/// The arguments of each operation, with what they must not be. Absent ones have defaults.
+#[test]
+fn malformed_arguments_are_refused_by_every_operation() {
+    let subscription = "news/Subscriptions/s";
+    let text = || Value::String("x".to_owned());
+    let map = || Value::Map(OrderedMap::new());
+    let tokens = || uuids(&[Uuid::from_u128(1)]);
+    type Case = (&'static str, &'static str, Vec<(&'static str, Value)>);
+    let cases: Vec<Case> = vec![
+        ("orders", "renew-lock", vec![]),
+        ("orders", "renew-lock", vec![("lock-tokens", numbers(&[1]))]),
+        ("orders", "renew-lock", vec![("lock-tokens", map())]),
+        ("orders", "update-disposition", vec![("disposition-status", text())]),
+        (
+            "orders",
+            "update-disposition",
+            vec![("lock-tokens", tokens()), ("disposition-status", Value::Int(1))],
+        ),
+        (
+            "orders",
+            "update-disposition",
+            vec![
+                ("lock-tokens", tokens()),
+                ("disposition-status", Value::String("suspended".to_owned())),
+                ("deadletter-reason", Value::Int(1)),
+            ],
+        ),
+        (
+            "orders",
+            "update-disposition",
+            vec![
+                ("lock-tokens", tokens()),
+                ("disposition-status", Value::String("abandoned".to_owned())),
+                ("properties-to-modify", text()),
+            ],
+        ),
+        ("orders", "peek-message", vec![("from-sequence-number", text())]),
+        ("orders", "peek-message", vec![("message-count", text())]),
+        ("orders", "peek-message", vec![("message-count", Value::Int(-1))]),
+        ("orders", "peek-message", vec![("message-count", Value::Int(0))]),
+        ("sessions", "peek-message", vec![("session-id", Value::Int(1))]),
+        ("orders", "batch-delete-messages", vec![]),
+        ("orders", "batch-delete-messages", vec![("message-count", text())]),
+        (
+            "orders",
+            "batch-delete-messages",
+            vec![("message-count", Value::Int(1)), ("enqueued-time-utc", text())],
+        ),
+        ("orders", "schedule-message", vec![]),
+        ("orders", "schedule-message", vec![("messages", Value::List(vec![map()]))]),
+        ("orders", "schedule-message", vec![("messages", Value::List(vec![text()]))]),
+        ("orders", "cancel-scheduled-message", vec![("sequence-numbers", text())]),
+        ("orders", "cancel-scheduled-message", vec![("sequence-numbers", numbers(&[]))]),
+        ("orders", "receive-by-sequence-number", vec![]),
+        ("orders", "receive-by-sequence-number", vec![("sequence-numbers", map())]),
+        (
+            "orders",
+            "receive-by-sequence-number",
+            vec![("sequence-numbers", numbers(&[1])), ("receiver-settle-mode", Value::Uint(7))],
+        ),
+        (
+            "orders",
+            "receive-by-sequence-number",
+            vec![("sequence-numbers", numbers(&[1])), ("receiver-settle-mode", text())],
+        ),
+        ("sessions", "renew-session-lock", vec![]),
+        ("sessions", "renew-session-lock", vec![("session-id", Value::Null)]),
+        ("sessions", "get-session-state", vec![("session-id", map())]),
+        (
+            "sessions",
+            "set-session-state",
+            vec![("session-id", text()), ("session-state", Value::Int(1))],
+        ),
+        ("sessions", "get-message-sessions", vec![("skip", text())]),
+        ("sessions", "get-message-sessions", vec![("skip", Value::Int(-1))]),
+        ("sessions", "get-message-sessions", vec![("top", map())]),
+        ("sessions", "get-message-sessions", vec![("last-updated-time", text())]),
+        (subscription, "add-rule", vec![]),
+        (subscription, "add-rule", vec![("rule-name", text())]),
+        (subscription, "add-rule", vec![("rule-name", text()), ("rule-description", text())]),
+        (subscription, "add-rule", vec![("rule-name", text()), ("rule-description", map())]),
+        (subscription, "remove-rule", vec![("rule-name", Value::Int(1))]),
+        (subscription, "enumerate-rules", vec![("skip", text())]),
+        (subscription, "enumerate-rules", vec![("top", Value::Int(-1))]),
+    ];
+    let desk = Desk::new();
+    for (entity, operation, body) in cases {
+        let seen = desk.ask(entity, &format!("com.microsoft:{operation}"), &body);
+        let expected = (400, Some("com.microsoft:argument-error"));
+        assert_eq!((seen.status, seen.condition.as_deref()), expected, "{operation} {body:?}");
+    }
+}
+
+#[test]
+fn a_batch_of_messages_is_deleted_up_to_a_number_and_a_time() {
+    let desk = Desk::new();
+    let held = desk.held();
+    let queue = desk.broker.node("orders").unwrap().queue;
+    let send = |id: &str| {
+        queue.send(vec![Submission { id: Some(id.into()), ..Submission::default() }]).unwrap();
+    };
+    ["a", "b", "c"].into_iter().for_each(send);
+    let middle = desk.clock.now().plus(Duration::from_secs(1));
+    desk.clock.advance(Duration::from_secs(2));
+    send("late");
+    let delete = |count, time: Timestamp| {
+        let time = serde_amqp::primitives::Timestamp::from_milliseconds(time.milliseconds());
+        let body =
+            [("message-count", Value::Int(count)), ("enqueued-time-utc", Value::Timestamp(time))];
+        desk.ask("orders", "com.microsoft:batch-delete-messages", &body)
+    };
+    let first = delete(2, middle);
+    assert_eq!((first.status, field(&first.body, "message-count")), (200, Value::Int(2)));
+    let second = delete(10, middle);
+    assert_eq!(field(&second.body, "message-count"), Value::Int(1));
+    assert_eq!(delete(10, middle).status, 204);
+    assert_eq!(desk.counts(), Counts { active: 1, locked: 1, ..Counts::default() });
+    assert_eq!(desk.broker.context.events.totals().deleted, 3);
+    assert_eq!(desk.settle("completed", &[held.token]).status, 200, "what is held stays");
+
+    let body = [("message-count", Value::Int(1)), ("session-id", Value::String("s".to_owned()))];
+    let lost = desk.ask("sessions", "com.microsoft:batch-delete-messages", &body);
+    assert_eq!(lost.condition.as_deref(), Some("com.microsoft:session-lock-lost"));
+}
+
+#[test]
+fn a_request_without_an_operation_or_without_a_map_is_refused() {
+    let desk = Desk::new();
+    let expected = (400, Some("com.microsoft:argument-error"));
+    for (operation, body) in [
+        (None, Value::Map(OrderedMap::new())),
+        (Some("com.microsoft:peek-message"), Value::String("x".to_owned())),
+        (Some("com.microsoft:peek-message"), Value::Null),
+    ] {
+        let seen = desk.ask_with("orders", operation, body);
+        assert_eq!((seen.status, seen.condition.as_deref()), expected, "{operation:?}");
+    }
+}
+
+/// Whatever type an argument has, each operation answers.
+#[test]
+fn arguments_of_any_type_never_stop_an_operation() {
+    let desk = Desk::new();
+    let operations = [
+        ("orders", "renew-lock"),
+        ("orders", "update-disposition"),
+        ("orders", "peek-message"),
+        ("orders", "schedule-message"),
+        ("orders", "cancel-scheduled-message"),
+        ("orders", "receive-by-sequence-number"),
+        ("orders", "batch-delete-messages"),
+        ("sessions", "renew-session-lock"),
+        ("sessions", "get-session-state"),
+        ("sessions", "set-session-state"),
+        ("sessions", "get-message-sessions"),
+        ("sessions", "peek-message"),
+        ("news/Subscriptions/s", "add-rule"),
+        ("news/Subscriptions/s", "remove-rule"),
+        ("news/Subscriptions/s", "enumerate-rules"),
+    ];
+    let names = [
+        "lock-tokens",
+        "disposition-status",
+        "from-sequence-number",
+        "message-count",
+        "messages",
+        "sequence-numbers",
+        "receiver-settle-mode",
+        "session-id",
+        "session-state",
+        "skip",
+        "top",
+        "last-updated-time",
+        "rule-name",
+        "rule-description",
+        "enqueued-time-utc",
+    ];
+    let values = [
+        Value::Null,
+        Value::Bool(true),
+        Value::Int(i32::MIN),
+        Value::Long(i64::MAX),
+        Value::Ulong(u64::MAX),
+        Value::String(String::new()),
+        Value::Binary(vec![0, 1].into()),
+        Value::List(vec![Value::Null]),
+        Value::Map(OrderedMap::new()),
+        uuids(&[]),
+        numbers(&[i64::MIN, i64::MAX]),
+    ];
+    for (entity, operation) in operations {
+        for value in &values {
+            let body: Vec<_> = names.iter().map(|name| (*name, value.clone())).collect();
+            let seen = desk.ask(entity, &format!("com.microsoft:{operation}"), &body);
+            let known = [200, 204, 400, 404, 410];
+            assert!(known.contains(&seen.status), "{operation} {value:?}: {}", seen.status);
+        }
+    }
 }
 
 #[test]

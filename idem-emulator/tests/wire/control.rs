@@ -243,13 +243,32 @@ fn every_kind_of_fault_can_be_armed() {
     let kinds = [
         "redeliver",
         "expire_lock",
-        "lose_settlement",
+        "lose_session_lock",
+        "delay_delivery",
+        "reorder",
         "drop_connection_at_delivery",
+        "close_connection_at_delivery",
+        "lose_settlement",
         "drop_connection_at_settlement",
+        "close_connection_at_settlement",
+        "lose_settlement_answer",
+        "drop_connection_after_settlement",
+        "delay_settlement_answer",
+        "forget_completion",
+        "drop_connection_at_send",
+        "drop_connection_after_send",
+        "refuse_send",
+        "detach_at_send",
+        "lose_request",
+        "refuse_request",
+        "time_out_request",
     ];
     with_control_of_orders(async |emulator| {
         for kind in kinds {
-            let rule = json!({"kind": kind, "nth": 2, "probability": 0.5, "seed": 7});
+            let mut rule = json!({"kind": kind, "nth": 2, "probability": 0.5, "seed": 7});
+            if kind.starts_with("delay") {
+                rule["by_ms"] = json!(1500);
+            }
             let (status, body) = send_json(emulator, "POST", "/control/faults", rule).await;
             assert_eq!(status, 201, "{kind}: {body}");
         }
@@ -257,6 +276,7 @@ fn every_kind_of_fault_can_be_armed() {
         let shown: Vec<_> = armed.as_array().unwrap().iter().map(|rule| &rule["kind"]).collect();
         assert_eq!(shown, kinds);
         assert_eq!((&armed[0]["nth"], &armed[0]["probability"]), (&json!(2), &json!(0.5)));
+        assert_eq!((&armed[0]["by_ms"], &armed[3]["by_ms"]), (&json!(null), &json!(1500)));
     });
 }
 
@@ -267,6 +287,8 @@ fn wrong_faults_are_refused() {
         (json!({"kind": "rain"}), "`kind`: unknown variant `rain`"),
         (json!({"kind": "redeliver", "probability": 1.5}), "`probability`: must be 0 to 1"),
         (json!({"kind": "redeliver", "nth": 0}), "`nth`"),
+        (json!({"kind": "redeliver", "by_ms": 5}), "`by_ms`"),
+        (json!({"kind": "delay_delivery"}), "`by_ms`"),
         (json!({"kind": "redeliver", "queue": "x"}), "expected one of `kind`, `on`"),
     ];
     with_control_of_orders(async |emulator| {

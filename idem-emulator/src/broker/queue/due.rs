@@ -24,6 +24,7 @@ impl Queue {
                     Due::LockEnd(token) => self.expire_lock(state, part, token),
                     Due::SessionEnd(consumer) => self.expire_session(state, consumer),
                     Due::Expiry(number) => self.expire_message(state, part, number),
+                    Due::Appearance(number) => state.store(part).end_delay(number),
                 }
             }
         }

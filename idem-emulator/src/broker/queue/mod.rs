@@ -15,14 +15,14 @@ use super::message::Message;
 use super::store::{Removed, Store, Tally};
 use crate::clock::Timestamp;
 use crate::events::EventKind;
-use crate::faults::{Decision, FaultKind, FaultPoint};
+use crate::faults::{Decision, FaultPoint, Occasion, RequestFault};
 use crate::options::Settings;
 use crate::rules::Rules;
 pub(crate) use receive::{DeferredError, Delivery, ReceiveMode};
 use route::Outbound;
 pub(crate) use send::{MessageNotFound, SendError};
 pub(crate) use sessions::{SessionError, SessionGrant, SessionWish};
-pub(crate) use settle::{SettleError, Settled, Settlement};
+pub(crate) use settle::{SettleError, Settlement};
 
 /// The two nodes of a queue that can be received from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -235,14 +235,27 @@ impl Queue {
         removed.message
     }
 
-    fn decide(
+    fn decide<F: FaultPoint>(
         &self,
-        point: FaultPoint,
         part: Part,
         message: &Message,
-        possible: impl Fn(FaultKind) -> bool,
-    ) -> Option<Decision> {
-        self.context.faults.decide(point, self.name(part), message.id.as_deref(), possible)
+        possible: impl Fn(F) -> bool,
+    ) -> Option<(F, Decision)> {
+        let messages = message.id.as_deref();
+        let occasion =
+            Occasion { entity: self.name(part), messages: messages.as_slice(), operation: None };
+        self.context.faults.decide(occasion, possible)
+    }
+
+    /// Whether a request to the management node of a part goes wrong, and how.
+    pub(crate) fn request_fault(&self, part: Part, operation: &str) -> Option<RequestFault> {
+        let occasion =
+            Occasion { entity: self.name(part), messages: &[], operation: Some(operation) };
+        let (fault, decision) = self.context.faults.decide(occasion, |_| true)?;
+        self.context.faults.confirm(&decision);
+        let kind = EventKind::FaultFired { fault: decision.kind };
+        self.context.events.record_message(self.name(part), None, None, kind);
+        Some(fault)
     }
 
     fn fire(&self, part: Part, message: &Message, decision: &Decision) {

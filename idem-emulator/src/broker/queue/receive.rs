@@ -7,10 +7,11 @@ use uuid::Uuid;
 
 use super::{MessageNotFound, Part, Queue, SessionError, State};
 use crate::broker::message::{Message, MessageState};
+use crate::broker::store::Candidate;
 use crate::broker::waiters::ConsumerId;
 use crate::clock::Timestamp;
 use crate::events::EventKind;
-use crate::faults::{FaultKind, FaultPoint};
+use crate::faults::{Decision, DeliveryFault, Ending};
 
 /// How a receiver takes messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,8 +30,8 @@ pub(crate) struct Delivery {
     pub(crate) token: Uuid,
     /// The end of the lock, if there is one.
     pub(crate) locked_until: Option<Timestamp>,
-    /// A fault wants the connection cut once this is written.
-    pub(crate) cut_connection: bool,
+    /// How a fault ends the connection once this is written.
+    pub(crate) ending: Option<Ending>,
 }
 
 /// Why deferred messages are not handed out.
@@ -67,21 +68,61 @@ impl Queue {
             while deliveries.len() < wanted {
                 let next = match mode {
                     ReceiveMode::PeekLock => self.deliver_locked(state, part, consumer, now),
-                    ReceiveMode::ReceiveAndDelete => self.deliver_deleted(state, part, consumer),
+                    ReceiveMode::ReceiveAndDelete => {
+                        self.deliver_deleted(state, part, consumer, now)
+                    }
                 };
                 let Some(delivery) = next else {
                     state.store(part).wait(consumer, waker);
                     break;
                 };
-                let cut = delivery.cut_connection;
+                let is_last = delivery.ending.is_some();
                 deliveries.push(delivery);
-                if cut {
+                if is_last {
                     break;
                 }
             }
             state.store(part).pass_on();
             Ok(())
         })
+    }
+
+    /// The next message for a receiver, and what goes wrong at its delivery. Faults may put others
+    /// before it.
+    fn choose(
+        &self,
+        state: &mut State,
+        part: Part,
+        consumer: ConsumerId,
+        now: Timestamp,
+        possible: impl Fn(DeliveryFault) -> bool,
+    ) -> Option<(i64, Option<(DeliveryFault, Decision)>)> {
+        loop {
+            let Candidate { message, is_copy, was_delayed, following } =
+                state.store(part).next_ready(consumer)?;
+            let number = message.sequence_number;
+            let possible = |fault| match fault {
+                DeliveryFault::PassOver => following.is_some(),
+                DeliveryFault::Delay(_) => !was_delayed,
+                DeliveryFault::Redeliver
+                | DeliveryFault::ExpireLock
+                | DeliveryFault::LoseSessionLock
+                | DeliveryFault::EndConnection(_) => possible(fault),
+            };
+            // A second copy is the work of a fault itself.
+            let decided = if is_copy { None } else { self.decide(part, message, possible) };
+            match (decided, following) {
+                (Some((DeliveryFault::Delay(by), decision)), _) => {
+                    self.fire(part, message, &decision);
+                    state.store(part).delay(number, now.plus(by));
+                }
+                (Some((DeliveryFault::PassOver, decision)), Some(following)) => {
+                    self.fire(part, message, &decision);
+                    return Some((following, None));
+                }
+                (decided, _) => return Some((number, decided)),
+            }
+        }
     }
 
     fn deliver_locked(
@@ -91,31 +132,49 @@ impl Queue {
         consumer: ConsumerId,
         now: Timestamp,
     ) -> Option<Delivery> {
+        let has_session = self.requires_sessions(part);
+        let possible = |fault| has_session || !matches!(fault, DeliveryFault::LoseSessionLock);
+        let (number, fault) = self.choose(state, part, consumer, now, possible)?;
         let token = self.context.tokens.next();
         let until = now.plus(self.settings.lock_duration);
-        let locked = state.store(part).lock_next(consumer, token, until)?;
+        let locked = state.store(part).lock(number, token, until)?;
         let message = locked.message;
         self.record_delivery(part, &message);
-        let mut cut_connection = false;
         if let Some(decision) = &locked.copy {
             self.fire(part, &message, decision);
-        } else if let Some(decision) = self.decide(FaultPoint::Delivery, part, &message, |_| true) {
-            match decision.kind {
-                FaultKind::Redeliver => {
-                    state.store(part).owe_copy(message.sequence_number, decision);
-                }
-                FaultKind::ExpireLock => {
-                    self.fire(part, &message, &decision);
-                    self.expire_lock(state, part, token);
-                }
-                FaultKind::DropConnectionAtDelivery => {
-                    self.fire(part, &message, &decision);
-                    cut_connection = true;
-                }
-                FaultKind::LoseSettlement | FaultKind::DropConnectionAtSettlement => {}
+        }
+        let mut ending = None;
+        match fault {
+            None => {}
+            // It has happened once the second copy is handed out.
+            Some((DeliveryFault::Redeliver, decision)) => {
+                state.store(part).owe_copy(number, decision);
+            }
+            Some((fault, decision)) => {
+                self.fire(part, &message, &decision);
+                ending = self.spoil(state, part, consumer, token, fault);
             }
         }
-        Some(Delivery { message, token, locked_until: Some(locked.until), cut_connection })
+        Some(Delivery { message, token, locked_until: Some(locked.until), ending })
+    }
+
+    /// What goes wrong right after a message was locked; returns how the connection is to end, if it
+    /// is.
+    fn spoil(
+        &self,
+        state: &mut State,
+        part: Part,
+        consumer: ConsumerId,
+        token: Uuid,
+        fault: DeliveryFault,
+    ) -> Option<Ending> {
+        match fault {
+            DeliveryFault::EndConnection(how) => return Some(how),
+            DeliveryFault::ExpireLock => self.expire_lock(state, part, token),
+            DeliveryFault::LoseSessionLock => self.expire_session(state, consumer),
+            DeliveryFault::Redeliver | DeliveryFault::Delay(_) | DeliveryFault::PassOver => {}
+        }
+        None
     }
 
     fn deliver_deleted(
@@ -123,18 +182,20 @@ impl Queue {
         state: &mut State,
         part: Part,
         consumer: ConsumerId,
+        now: Timestamp,
     ) -> Option<Delivery> {
-        let removed = state.store(part).take_next(consumer)?;
+        // Without a lock there is nothing to expire and nothing to hand out twice.
+        let possible = |fault| matches!(fault, DeliveryFault::EndConnection(_));
+        let (number, fault) = self.choose(state, part, consumer, now, possible)?;
+        let removed = state.store(part).remove(number)?;
         let message = self.removed(state, removed);
         self.record_delivery(part, &message);
-        // Without a lock there is nothing to expire and nothing to hand out twice.
-        let possible = |kind| kind == FaultKind::DropConnectionAtDelivery;
-        let decision = self.decide(FaultPoint::Delivery, part, &message, possible);
-        if let Some(decision) = &decision {
-            self.fire(part, &message, decision);
-        }
         let token = self.context.tokens.next();
-        Some(Delivery { message, token, locked_until: None, cut_connection: decision.is_some() })
+        let ending = fault.and_then(|(fault, decision)| {
+            self.fire(part, &message, &decision);
+            self.spoil(state, part, consumer, token, fault)
+        });
+        Some(Delivery { message, token, locked_until: None, ending })
     }
 
     /// Hands out deferred messages, all or none; on a queue with sessions those of one session, which
@@ -186,12 +247,38 @@ impl Queue {
         };
         self.record_delivery(part, &message);
         // It comes in a response: there is no second receiver, and no link to write it to.
-        let possible = |kind| kind == FaultKind::ExpireLock && locked_until.is_some();
-        if let Some(decision) = self.decide(FaultPoint::Delivery, part, &message, possible) {
+        let possible = |fault| matches!(fault, DeliveryFault::ExpireLock) && locked_until.is_some();
+        if let Some((_, decision)) = self.decide(part, &message, possible) {
             self.fire(part, &message, &decision);
             self.expire_lock(state, part, token);
         }
-        Some(Delivery { message, token, locked_until, cut_connection: false })
+        Some(Delivery { message, token, locked_until, ending: None })
+    }
+
+    /// Deletes up to `max` messages that receivers could have, of those enqueued before a time; on a
+    /// queue with sessions those of one session, which must be locked. Returns their number.
+    pub(crate) fn delete_batch(
+        &self,
+        part: Part,
+        session_id: Option<&str>,
+        before: Option<Timestamp>,
+        max: usize,
+    ) -> Result<usize, SessionError> {
+        let session_id = session_id.filter(|_| self.requires_sessions(part));
+        self.step(|state, _| {
+            if self.requires_sessions(part) {
+                self.check_locked(state, session_id)?;
+            }
+            let is_old = |message: &Message| before.is_none_or(|time| message.enqueued_at < time);
+            let numbers = state.store(part).ready(session_id, max, is_old);
+            for number in &numbers {
+                if let Some(removed) = state.store(part).remove(*number) {
+                    let message = self.removed(state, removed);
+                    self.record(part, &message, EventKind::Deleted);
+                }
+            }
+            Ok(numbers.len())
+        })
     }
 
     fn record_delivery(&self, part: Part, message: &Message) {

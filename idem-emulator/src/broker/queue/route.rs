@@ -3,10 +3,13 @@
 use std::sync::{Arc, PoisonError};
 
 use super::{Kind, Part, Queue, SendError, State};
+use crate::broker::limits::PROPERTIES_MAX;
 use crate::broker::message::{Message, Submission};
-use crate::broker::{FORWARDS_MAX, SESSION_ID_IS_NULL, TARGET_NOT_FOUND, TOO_MANY_FORWARDS};
+use crate::broker::{
+    FORWARDS_MAX, HEADER_SIZE_EXCEEDED, SESSION_ID_IS_NULL, TARGET_NOT_FOUND, TOO_MANY_FORWARDS,
+};
 use crate::clock::Timestamp;
-use crate::codec::message::{View, rewritten};
+use crate::codec::message::{View, properties_size, rewritten};
 use crate::events::EventKind;
 use crate::rules::{Rule, RuleError};
 
@@ -145,7 +148,13 @@ impl Queue {
             for changes in copies {
                 let mut copy = message.clone();
                 if !changes.is_empty() {
-                    copy.content = rewritten(&copy.content, &changes);
+                    let content = rewritten(&copy.content, &changes);
+                    if properties_size(&content) > PROPERTIES_MAX {
+                        let description = "An action made the properties of the message too large.";
+                        self.bury(state, copy, HEADER_SIZE_EXCEEDED, description);
+                        continue;
+                    }
+                    copy.content = content;
                     let view = View::of(&copy.content);
                     copy.id = view.message_id().map(Arc::from);
                     copy.session_id = view.session_id().map(Arc::from);
@@ -157,15 +166,20 @@ impl Queue {
 
     /// A message that no client sent here is enqueued.
     fn arrive(&self, state: &mut State, mut message: Message, now: Timestamp) {
-        message.sequence_number = state.take_sequence_number();
-        message.delivery_count = 0;
         if self.settings.requires_session && message.session_id.is_none() {
             let description = "The entity requires sessions, and the message has no session id.";
-            let (reason, description) = (SESSION_ID_IS_NULL.into(), description.into());
-            self.dead_letter(state, message, Some(reason), Some(description));
-        } else {
-            self.enqueue(state, message, now);
+            return self.bury(state, message, SESSION_ID_IS_NULL, description);
         }
+        message.sequence_number = state.take_sequence_number();
+        message.delivery_count = 0;
+        self.enqueue(state, message, now);
+    }
+
+    /// A message that no client sent here can only be a dead letter.
+    fn bury(&self, state: &mut State, mut message: Message, reason: &str, description: &str) {
+        message.sequence_number = state.take_sequence_number();
+        message.delivery_count = 0;
+        self.dead_letter(state, message, Some(reason.into()), Some(description.into()));
     }
 
     pub(crate) fn add_rule(&self, rule: Rule) -> Result<(), RuleError> {

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use super::{Part, Queue, State};
 use crate::broker::duplicates::DuplicateWindow;
 use crate::broker::message::{Message, MessageState, OVERHEAD_BYTES, Submission, bytes};
+use crate::broker::{Acknowledgement, LimitError};
 use crate::clock::Timestamp;
 use crate::events::EventKind;
+use crate::faults::{Decision, Ending, Occasion, SendFault};
 
 /// Why a queue does not take what was sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -17,10 +19,14 @@ pub(crate) enum SendError {
     Full { name: Arc<str>, size_max: u64 },
     #[error("The queue `{name}` requires sessions: set the session id of each message.")]
     SessionIdMissing { name: Arc<str> },
+    #[error(transparent)]
+    Limit(#[from] LimitError),
     #[error("The messaging entity '{name}' could not be found.")]
     Deleted { name: Arc<str> },
     #[error("The partition key of a message with a session id must be the session id.")]
     PartitionKeyDiffers,
+    #[error("The server is busy; a fault rule says so. Try again later.")]
+    Busy,
 }
 
 impl SendError {
@@ -30,7 +36,9 @@ impl SendError {
             Self::Full { .. } => "amqp:resource-limit-exceeded",
             Self::Deleted { .. } => "amqp:not-found",
             Self::SessionIdMissing { .. } => "amqp:not-allowed",
+            Self::Limit(error) => error.condition(),
             Self::PartitionKeyDiffers => "com.microsoft:argument-error",
+            Self::Busy => "com.microsoft:server-busy",
         }
     }
 }
@@ -44,9 +52,7 @@ impl Queue {
     /// Stores all of the messages, or none; returns their sequence numbers. Those whose id is known
     /// are dropped instead, which the sender cannot tell.
     pub(crate) fn send(&self, submissions: Vec<Submission>) -> Result<Vec<i64>, SendError> {
-        if self.settings.requires_session {
-            submissions.iter().try_for_each(|submission| self.check_session(submission))?;
-        }
+        submissions.iter().try_for_each(|submission| self.check(submission))?;
         self.check_targets(&submissions)?;
         self.step(|state, now| {
             if state.deleted {
@@ -59,6 +65,40 @@ impl Queue {
             let accept = |submission| self.accept(state, submission, now);
             Ok(submissions.into_iter().map(accept).collect())
         })
+    }
+
+    /// Stores what a client sends over a link, all or nothing, unless a fault comes in between.
+    pub(crate) fn take(&self, submissions: Vec<Submission>) -> Result<Acknowledgement, SendError> {
+        let Some((fault, decision)) = self.decide_send(&submissions) else {
+            self.send(submissions)?;
+            return Ok(Acknowledgement::Now);
+        };
+        let id = submissions.first().and_then(|submission| submission.id.clone());
+        if fault == SendFault::LoseAnswer
+            && let Err(error) = self.send(submissions)
+        {
+            self.context.faults.withdraw(&decision);
+            return Err(error);
+        }
+        self.context.faults.confirm(&decision);
+        let kind = EventKind::FaultFired { fault: decision.kind };
+        self.context.events.record_message(&self.name, id.as_ref(), None, kind);
+        match fault {
+            SendFault::Lose | SendFault::LoseAnswer => {
+                Ok(Acknowledgement::ConnectionEnds(Ending::Cut))
+            }
+            SendFault::Refuse => Err(SendError::Busy),
+            SendFault::Detach => Ok(Acknowledgement::LinkEnds),
+        }
+    }
+
+    fn decide_send(&self, submissions: &[Submission]) -> Option<(SendFault, Decision)> {
+        if !self.context.faults.is_armed() {
+            return None;
+        }
+        let messages: Vec<_> = submissions.iter().filter_map(|it| it.id.as_deref()).collect();
+        let occasion = Occasion { entity: &self.name, messages: &messages, operation: None };
+        self.context.faults.decide(occasion, |_| true)
     }
 
     /// Takes scheduled messages back before they are enqueued, all or none. Their ids stay known.
@@ -88,13 +128,16 @@ impl Queue {
         );
     }
 
-    fn check_session(&self, submission: &Submission) -> Result<(), SendError> {
-        let Some(session_id) = &submission.session_id else {
-            return Err(SendError::SessionIdMissing { name: Arc::clone(&self.name) });
-        };
-        match &submission.partition_key {
-            Some(key) if key != session_id => Err(SendError::PartitionKeyDiffers),
-            Some(_) | None => Ok(()),
+    fn check(&self, submission: &Submission) -> Result<(), SendError> {
+        submission.check_limits()?;
+        match (&submission.session_id, &submission.partition_key) {
+            (None, _) if self.settings.requires_session => {
+                Err(SendError::SessionIdMissing { name: Arc::clone(&self.name) })
+            }
+            (Some(session_id), Some(key)) if key != session_id => {
+                Err(SendError::PartitionKeyDiffers)
+            }
+            (Some(_) | None, _) => Ok(()),
         }
     }
 

@@ -6,6 +6,7 @@ use std::task::Waker;
 use bytes::Bytes;
 
 use super::{Part, Queue, SendError, State};
+use crate::broker::limits::{LimitError, check_session_id};
 use crate::broker::message::bytes;
 use crate::broker::waiters::ConsumerId;
 use crate::clock::Timestamp;
@@ -35,6 +36,8 @@ pub(crate) enum SessionError {
     LockLost,
     #[error(transparent)]
     NoRoom(SendError),
+    #[error(transparent)]
+    Limit(#[from] LimitError),
 }
 
 impl SessionError {
@@ -44,6 +47,7 @@ impl SessionError {
             Self::CannotBeLocked => "com.microsoft:session-cannot-be-locked",
             Self::LockLost => "com.microsoft:session-lock-lost",
             Self::NoRoom(error) => error.condition(),
+            Self::Limit(error) => error.condition(),
         }
     }
 }
@@ -57,6 +61,9 @@ impl Queue {
         consumer: ConsumerId,
         waker: &Waker,
     ) -> Result<Option<SessionGrant>, SessionError> {
+        if let SessionWish::Named(id) = wish {
+            check_session_id(id)?;
+        }
         self.step(|state, now| {
             let id = match wish {
                 SessionWish::Named(id) => Arc::clone(id),

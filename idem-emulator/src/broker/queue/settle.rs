@@ -5,14 +5,13 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use super::{Part, Queue, State};
-use crate::broker::MAX_DELIVERY_COUNT_EXCEEDED;
+use crate::broker::limits::PROPERTIES_MAX;
 use crate::broker::message::{Amendments, DeadLetter, Message, MessageState, Property};
+use crate::broker::{Acknowledgement, MAX_DELIVERY_COUNT_EXCEEDED};
 use crate::clock::Timestamp;
+use crate::codec::message::properties_size;
 use crate::events::EventKind;
-use crate::faults::{FaultKind, FaultPoint};
-
-/// Application properties that receivers may add to one message while settling it, in bytes.
-const AMENDMENTS_MAX: usize = 64 * 1024;
+use crate::faults::{Ending, SettlementFault};
 
 /// What a receiver decides about a locked message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,16 +31,6 @@ pub(crate) enum Settlement {
     },
 }
 
-/// What became of a settlement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Settled {
-    Applied,
-    /// A fault lost it: it must not be answered.
-    Lost,
-    /// A fault lost it and wants the connection cut.
-    CutConnection,
-}
-
 /// Why a settlement or a renewal was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SettleError {
@@ -57,7 +46,9 @@ pub(crate) enum SettleError {
         "A message in a dead-letter queue cannot be dead-lettered again; complete or abandon it."
     )]
     AlreadyDeadLettered,
-    #[error("The properties set on the message exceed {AMENDMENTS_MAX} bytes.")]
+    #[error(
+        "The properties set on the message would exceed {PROPERTIES_MAX} bytes with the others."
+    )]
     PropertiesTooLarge,
 }
 
@@ -80,7 +71,7 @@ impl Queue {
         part: Part,
         token: Uuid,
         settlement: Settlement,
-    ) -> Result<Settled, SettleError> {
+    ) -> Result<Acknowledgement, SettleError> {
         self.step(|state, now| {
             let result = self.settle_locked(state, part, token, settlement);
             if let Err(error) = result {
@@ -102,18 +93,68 @@ impl Queue {
         part: Part,
         token: Uuid,
         settlement: Settlement,
-    ) -> Result<Settled, SettleError> {
+    ) -> Result<Acknowledgement, SettleError> {
         let message = state.store(part).locked(token).ok_or(self.lock_lost(part))?;
-        if let Some(decision) = self.decide(FaultPoint::Settlement, part, message, |_| true) {
-            self.fire(part, message, &decision);
-            return Ok(match decision.kind {
-                FaultKind::DropConnectionAtSettlement => Settled::CutConnection,
-                FaultKind::LoseSettlement
-                | FaultKind::Redeliver
-                | FaultKind::ExpireLock
-                | FaultKind::DropConnectionAtDelivery => Settled::Lost,
-            });
+        let completes = settlement == Settlement::Complete;
+        let possible = |fault| completes || !matches!(fault, SettlementFault::Forget);
+        match self.decide(part, message, possible) {
+            None => {
+                self.apply(state, part, token, settlement)?;
+                Ok(Acknowledgement::Now)
+            }
+            Some((fault, decision)) => {
+                let message = message.clone();
+                let settled = self.settle_faultily(state, part, token, settlement, fault);
+                match settled {
+                    Ok(_) => self.fire(part, &message, &decision),
+                    Err(_) => self.context.faults.withdraw(&decision),
+                }
+                settled
+            }
         }
+    }
+
+    fn settle_faultily(
+        &self,
+        state: &mut State,
+        part: Part,
+        token: Uuid,
+        settlement: Settlement,
+        fault: SettlementFault,
+    ) -> Result<Acknowledgement, SettleError> {
+        match fault {
+            SettlementFault::Lose(None) => Ok(Acknowledgement::Never),
+            SettlementFault::Lose(Some(how)) => Ok(Acknowledgement::ConnectionEnds(how)),
+            SettlementFault::LoseAnswer { cut } => {
+                self.apply(state, part, token, settlement)?;
+                Ok(if cut {
+                    Acknowledgement::ConnectionEnds(Ending::Cut)
+                } else {
+                    Acknowledgement::Never
+                })
+            }
+            SettlementFault::DelayAnswer(by) => {
+                self.apply(state, part, token, settlement)?;
+                Ok(Acknowledgement::At(self.context.clock.now().plus(by)))
+            }
+            SettlementFault::Forget => {
+                if let Some(message) = state.store(part).locked(token) {
+                    self.record(part, message, EventKind::Completed);
+                }
+                self.unlock(state, part, token);
+                Ok(Acknowledgement::Now)
+            }
+        }
+    }
+
+    fn apply(
+        &self,
+        state: &mut State,
+        part: Part,
+        token: Uuid,
+        settlement: Settlement,
+    ) -> Result<(), SettleError> {
+        let message = state.store(part).locked(token).ok_or(self.lock_lost(part))?;
         match settlement {
             Settlement::Complete => {
                 let removed =
@@ -143,7 +184,7 @@ impl Queue {
                 self.dead_letter_locked(state, token, reason, description);
             }
         }
-        Ok(Settled::Applied)
+        Ok(())
     }
 
     fn lock_lost(&self, part: Part) -> SettleError {
@@ -283,7 +324,7 @@ fn amend(
     let before = message.charge();
     let mut amendments: Amendments = message.amendments.as_deref().cloned().unwrap_or_default();
     amendments.merge(properties);
-    if amendments.size() > AMENDMENTS_MAX {
+    if properties_size(&message.content) + amendments.size() > PROPERTIES_MAX {
         return Err(SettleError::PropertiesTooLarge);
     }
     message.amendments = Some(Arc::new(amendments));

@@ -9,10 +9,11 @@ use bytes::Bytes;
 
 use super::*;
 use crate::events::{EventKind, EventTotals};
-use crate::faults::{Fault, FaultKind};
+use crate::faults::{Ending, Fault, FaultKind};
 use crate::options::{QueueOptions, SubscriptionOptions, TopicOptions};
 
 mod entities;
+mod limits;
 mod queues;
 mod routes;
 mod sessions;
@@ -70,7 +71,11 @@ impl Bench {
         deliveries.remove(0)
     }
 
-    fn settle(&self, delivery: &Delivery, settlement: Settlement) -> Result<Settled, SettleError> {
+    fn settle(
+        &self,
+        delivery: &Delivery,
+        settlement: Settlement,
+    ) -> Result<Acknowledgement, SettleError> {
         self.queue().settle(Part::Main, delivery.token, settlement)
     }
 

@@ -59,7 +59,7 @@ fn renewal_counts_from_now_and_is_all_or_nothing() {
         Err(SettleError::LockLost)
     );
     bench.clock.advance(LOCK / 2);
-    assert_eq!(bench.settle(&delivery, Settlement::Complete), Ok(Settled::Applied));
+    assert_eq!(bench.settle(&delivery, Settlement::Complete), Ok(Acknowledgement::Now));
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn too_many_properties_are_refused_and_the_lock_stays() {
     let property = Property { name: "large".to_owned(), value: Bytes::from(vec![0; 70_000]) };
     let settlement = Settlement::Abandon { properties: vec![property] };
     assert_eq!(bench.settle(&delivery, settlement), Err(SettleError::PropertiesTooLarge));
-    assert_eq!(bench.settle(&delivery, Settlement::Complete), Ok(Settled::Applied));
+    assert_eq!(bench.settle(&delivery, Settlement::Complete), Ok(Acknowledgement::Now));
 }
 
 #[test]
@@ -242,9 +242,12 @@ fn lost_settlements_leave_the_lock_alone() {
     let cut = bench.broker.context.faults.add(Fault::drop_connection_at_settlement().nth(1));
     bench.send("a");
     let delivery = bench.one();
-    assert_eq!(bench.settle(&delivery, Settlement::Complete), Ok(Settled::Lost));
-    assert_eq!(bench.settle(&delivery, Settlement::Complete), Ok(Settled::CutConnection));
-    assert_eq!(bench.settle(&delivery, Settlement::Complete), Ok(Settled::Applied));
+    assert_eq!(bench.settle(&delivery, Settlement::Complete), Ok(Acknowledgement::Never));
+    assert_eq!(
+        bench.settle(&delivery, Settlement::Complete),
+        Ok(Acknowledgement::ConnectionEnds(Ending::Cut))
+    );
+    assert_eq!(bench.settle(&delivery, Settlement::Complete), Ok(Acknowledgement::Now));
     assert_eq!((lost.fired(), cut.fired(), bench.totals().fault_fired), (1, 1, 2));
     let events = bench.broker.context.events.snapshot();
     assert!(

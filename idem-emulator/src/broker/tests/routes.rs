@@ -29,13 +29,17 @@ fn queues(queues: Vec<QueueOptions>) -> Bench {
 }
 
 fn coloured(id: &str, colour: &str) -> Submission {
+    with_property(id, "colour", colour)
+}
+
+pub(super) fn with_property(id: &str, name: &str, value: &str) -> Submission {
     let message: WireMessage<Body<Value>> = WireMessage::builder()
         .properties(Properties {
             message_id: Some(MessageId::String(id.to_owned())),
             subject: Some("s".to_owned()),
             ..Properties::default()
         })
-        .application_properties(ApplicationProperties::builder().insert("colour", colour).build())
+        .application_properties(ApplicationProperties::builder().insert(name, value).build())
         .body(Body::Data(vec![Data(b"body".to_vec().into())].into()))
         .build();
     let bytes = serde_amqp::to_vec(&Serializable(&message)).unwrap();

@@ -220,7 +220,7 @@ fn renewing_a_session_keeps_its_messages_and_they_are_not_renewed_alone() {
     assert_eq!(queue.renew(Part::Main, &[held.token]), Err(SettleError::LockedBySession));
     assert_eq!(queue.renew_session("s"), Ok(bench.clock.now().plus(LOCK)));
     bench.clock.advance(LOCK - Duration::from_millis(1));
-    assert_eq!(bench.settle(&held, Settlement::Complete), Ok(Settled::Applied));
+    assert_eq!(bench.settle(&held, Settlement::Complete), Ok(Acknowledgement::Now));
     bench.clock.advance(Duration::from_millis(1));
     assert_eq!(queue.renew_session("s"), Err(SessionError::LockLost));
     assert_eq!(queue.renew_session("other"), Err(SessionError::LockLost));

@@ -59,7 +59,7 @@ fn a_held_message_expires_only_when_it_is_given_back() {
     bench.send_mortal("a", MINUTE);
     let held = bench.one();
     bench.clock.advance(MINUTE);
-    assert_eq!(bench.settle(&held, Settlement::Complete), Ok(Settled::Applied));
+    assert_eq!(bench.settle(&held, Settlement::Complete), Ok(Acknowledgement::Now));
 }
 
 #[test]
