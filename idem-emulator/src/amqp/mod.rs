@@ -46,6 +46,7 @@ const READ_BYTES: usize = 64 * 1024;
 /// How long a closing connection may take to write its last words.
 const LINGER: Duration = Duration::from_secs(5);
 
+/// However large messages may be, a batch may have only this much.
 const BATCH_SIZE_MAX: usize = 1024 * 1024;
 
 /// What connections need to know of the emulator. Clones are cheap.
@@ -75,7 +76,7 @@ impl Limits {
 impl Service {
     pub(crate) fn new(broker: Arc<Broker>, message_size_max: usize) -> Self {
         let limits =
-            Limits { message_size_max, batch_size_max: message_size_max.max(BATCH_SIZE_MAX) };
+            Limits { message_size_max, batch_size_max: message_size_max.min(BATCH_SIZE_MAX) };
         Self { broker, limits }
     }
 
