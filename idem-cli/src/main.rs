@@ -1,10 +1,11 @@
 //! The `idem` command. One file a subcommand.
 
+mod emulator;
 mod migrate;
 
 use clap::{Parser, Subcommand};
 
-/// Looks after the ledger in which idem keeps its claims.
+/// Looks after the ledger in which idem keeps its claims, and runs a Service Bus emulator.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
@@ -14,12 +15,14 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Emulator(emulator::Arguments),
     Migrate(migrate::Arguments),
 }
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     match Arguments::parse().command {
+        Command::Emulator(arguments) => emulator::run(arguments).await,
         Command::Migrate(arguments) => migrate::run(arguments).await,
     }
 }

@@ -34,7 +34,8 @@
 //! dead-letter and release; lock renewal and expiry; receiving deferred messages by sequence number;
 //! time to live, with dead-lettering or without; duplicate detection; peek; sessions, by name or the
 //! next available one, with their locks and states; rules with correlation and SQL filters and
-//! actions; forwarding of messages and of dead letters.
+//! actions; forwarding of messages and of dead letters. Entities can be created and deleted while it
+//! runs.
 //!
 //! The management node answers renew-lock, update-disposition, peek-message, schedule-message,
 //! cancel-scheduled-message, receive-by-sequence-number, renew-session-lock, get-session-state,
@@ -45,6 +46,13 @@
 //! Transactions are refused with `amqp:not-implemented`. A message that cannot be forwarded goes to
 //! the dead-letter queue of the entity that it was to leave, since there is no queue of its own for
 //! failed transfers. There is no TLS, no check of credentials, and nothing is persistent.
+//!
+//! # Features
+//!
+//! Both are off by default; the `idem emulator` command has them.
+//!
+//! - `config`: reads the configuration file of Microsoft's emulator.
+//! - `control`: serves `/health` and a control API over HTTP, for tests in other languages.
 
 mod amqp;
 mod broker;

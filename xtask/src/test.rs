@@ -10,8 +10,11 @@ use crate::report::Report;
 use crate::services::Services;
 use crate::shell::Shell;
 
-/// Builds of the runtime that must compile on their own: no feature, and each one alone.
-const FEATURE_SETS: [&str; 5] = ["", "sqlite", "postgres", "mysql", "servicebus"];
+/// Builds that must compile on their own, by package: no feature, and each one alone.
+const FEATURE_SETS: [(&str, &[&str]); 2] = [
+    ("idem-runtime", &["", "sqlite", "postgres", "mysql", "servicebus"]),
+    ("idem-emulator", &["", "config", "control"]),
+];
 
 /// What to test.
 #[derive(Debug, Args)]
@@ -69,11 +72,14 @@ fn run_tests(shell: &Shell, options: &Options, services: &Services, report: &mut
 }
 
 fn check_features(shell: &Shell) -> Result<()> {
-    FEATURE_SETS.iter().try_for_each(|features| {
-        let mut check = shell.cargo();
-        check.args(["check", "--package", "idem-runtime", "--no-default-features"]);
-        shell.run(check.args(["--features", features]))
-    })
+    for (package, sets) in FEATURE_SETS {
+        for features in sets {
+            let mut check = shell.cargo();
+            check.args(["check", "--package", package, "--no-default-features"]);
+            shell.run(check.args(["--features", features]))?;
+        }
+    }
+    Ok(())
 }
 
 fn has_nextest(shell: &Shell) -> bool {

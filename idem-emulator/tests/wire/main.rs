@@ -4,6 +4,7 @@
 
 mod support;
 
+mod book;
 mod cases;
 #[cfg(feature = "control")]
 mod control;

@@ -1,4 +1,4 @@
-//! A measurement, run by hand:
+//! Measurements, run by hand:
 //! `cargo test --release -p idem-emulator --test wire -- --ignored --nocapture speed`.
 
 use std::time::Instant;
@@ -36,6 +36,26 @@ fn receive_and_complete_with_prefetch() {
             }
             event(emulator, |_| emulator.events().totals().completed == MESSAGES).await;
             println!("received and completed: {:.0}/s", rate(started));
+            client.dispose().await.unwrap();
+        },
+    );
+}
+
+#[test]
+#[ignore = "a measurement; run it in release"]
+fn start_to_first_message() {
+    let started = Instant::now();
+    with_orders(
+        |queue| queue,
+        async |emulator| {
+            println!("start: {:?}", started.elapsed());
+            let mut client = connect(emulator).await;
+            println!("start and connect: {:?}", started.elapsed());
+            send_once(&mut client, message("m-1")).await;
+            let mut receiver = receiver(&mut client).await;
+            let received = next(&mut receiver).await;
+            println!("start to first message: {:?}", started.elapsed());
+            receiver.complete_message(&received).await.unwrap();
             client.dispose().await.unwrap();
         },
     );
