@@ -18,9 +18,11 @@ use fe2o3_amqp_types::primitives::{SimpleValue, Symbol, Value};
 use serde::{Deserialize, Serialize};
 
 mod faults;
+mod idle;
 
 use super::connection::Connection;
 use super::frame::{Frame, FrameKind, ProtocolHeader};
+use super::idle::{Idle, IdleWatch};
 use super::performative::BATCH_FORMAT;
 use super::*;
 use crate::broker::{Submission, Topology};
@@ -40,13 +42,21 @@ struct Peer {
 impl Peer {
     /// Opens a connection and one session, on channel 0.
     fn new(incoming_window: u32, frame_size_max: u32) -> Self {
+        Self::open(incoming_window, frame_size_max, false)
+    }
+
+    fn with_idle_rules(idle_rules: bool) -> Self {
+        Self::open(100, 65536, idle_rules)
+    }
+
+    fn open(incoming_window: u32, frame_size_max: u32, idle_rules: bool) -> Self {
         let clock = Clock::manual();
         let queues =
             vec![QueueOptions::new("orders"), QueueOptions::new("sessions").requires_session(true)];
         let topology = Topology { queues, ..Topology::default() };
         let events = Events::new(clock.clone(), 1000);
         let broker = Arc::new(Broker::new(topology, clock.clone(), events).unwrap());
-        let service = Service::new(Arc::clone(&broker), 256 * 1024);
+        let service = Service::new(Arc::clone(&broker), 256 * 1024, idle_rules);
         let mut peer = Self { broker, clock, connection: Connection::new(service) };
         let mut header = BytesMut::from(&ProtocolHeader::Amqp.bytes()[..]);
         peer.connection.receive(&mut header);
