@@ -195,6 +195,7 @@ async fn exchange(socket: TcpStream, mut connection: Connection) -> io::Result<(
                 if read? == 0 {
                     return Ok(());
                 }
+                acknowledge(reader.as_ref());
                 last_read = Instant::now();
             }
             () = wakes.changed() => {}
@@ -216,6 +217,20 @@ async fn exchange(socket: TcpStream, mut connection: Connection) -> io::Result<(
     connection.end_sessions();
     tokio::time::timeout(LINGER, part(&mut reader, &mut writer, connection)).await?
 }
+
+/// Tells the peer at once that its bytes have arrived. Clients that leave Nagle's algorithm on hold
+/// their next small write back until they know, and the system would let them wait for 40 ms. It forgets
+/// the option whenever it sees fit, so it is set after every read.
+#[cfg(target_os = "linux")]
+fn acknowledge(socket: &TcpStream) {
+    if let Err(error) = socket.set_quickack(true) {
+        tracing::debug!(%error, "the peer may have to wait for an acknowledgement");
+    }
+}
+
+/// Other systems have no such option.
+#[cfg(not(target_os = "linux"))]
+fn acknowledge(_socket: &TcpStream) {}
 
 /// Writes what is left. Unless the connection is to be cut, waits for the peer to hang up: closing
 /// a socket with unread input would take our last words away from the peer.
