@@ -143,6 +143,7 @@ impl Session {
         attach.write_answer(&mut shared.out, self.channel, shared.service.limits(), None);
         let grants_credit = matches!(link, Link::Incoming(_));
         self.links.insert(handle, link);
+        shared.link_used(self.channel, handle);
         if grants_credit {
             self.write_flow(Some(handle), shared);
         }
@@ -163,6 +164,7 @@ impl Session {
         let (key, waker) = (consumer.key(), consumer.waker());
         let awaiting = Origin::Session(Box::new(Awaiting { consumer, wish, attach, until }));
         self.links.insert(handle, Link::Outgoing(OutgoingLink::new(key, waker, awaiting)));
+        shared.link_used(self.channel, handle);
         self.accept_session(handle, shared);
     }
 
@@ -247,7 +249,7 @@ impl Session {
         }
     }
 
-    pub(super) fn flow(&mut self, flow: &Flow, shared: &mut Shared) {
+    pub(super) fn flow(&mut self, flow: &Flow, shared: &mut Shared) -> Result<(), Violation> {
         let limit = flow.next_incoming_id.unwrap_or(0).wrapping_add(flow.incoming_window);
         self.outgoing_window = serial_difference(limit, self.next_outgoing_id);
         if self.blocked && self.outgoing_window > 0 {
@@ -255,14 +257,15 @@ impl Session {
             self.schedule_all(shared);
         }
         if let Some(link_flow) = flow.link {
-            self.link_flow(link_flow, shared);
+            self.link_flow(link_flow, shared)?;
         }
         if flow.echo {
             self.write_flow(flow.link.map(|link| link.handle), shared);
         }
+        Ok(())
     }
 
-    fn link_flow(&mut self, flow: LinkFlow, shared: &mut Shared) {
+    fn link_flow(&mut self, flow: LinkFlow, shared: &mut Shared) -> Result<(), Violation> {
         match self.links.get_mut(&flow.handle) {
             Some(Link::Outgoing(link)) => {
                 if let Some(credit) = flow.credit {
@@ -270,15 +273,21 @@ impl Session {
                 }
                 link.drain = flow.drain;
                 schedule(link, self.channel, flow.handle, shared);
+                shared.link_used(self.channel, flow.handle);
             }
             Some(Link::Incoming(link)) => {
                 if let Some(delivery_count) = flow.delivery_count {
                     link.delivery_count = delivery_count;
                 }
+                shared.link_used(self.channel, flow.handle);
             }
             // It may have crossed our detach.
-            Some(Link::Detached) | None => {}
+            Some(Link::Detached) => {}
+            None => {
+                return Err(unattached(format!("no link is attached to handle {}", flow.handle)));
+            }
         }
+        Ok(())
     }
 
     fn schedule_all(&mut self, shared: &mut Shared) {
@@ -319,10 +328,7 @@ impl Session {
             Some(Link::Detached) => None,
             Some(Link::Outgoing(_)) | None => {
                 let text = format!("no sender is attached to handle {}", transfer.handle);
-                return Err(Violation::Session(AmqpError::new(
-                    "amqp:session:unattached-handle",
-                    text,
-                )));
+                return Err(unattached(text));
             }
         };
         if let Some(arrived) = arrived {
@@ -333,6 +339,7 @@ impl Session {
     }
 
     fn arrived(&mut self, handle: u32, arrived: &Arrived<'_>, shared: &mut Shared) {
+        shared.link_used(self.channel, handle);
         let Some(Link::Incoming(link)) = self.links.get(&handle) else {
             return;
         };
@@ -365,6 +372,9 @@ impl Session {
         shared: &mut Shared,
     ) -> Result<(), AmqpError> {
         let request = arrived.sections()?;
+        if let (RequestNode::Cbs, Some(idle)) = (node, &mut shared.idle) {
+            idle.token_came();
+        }
         let reply_to = request.reply_to();
         let candidates =
             || self.links.iter().filter_map(|(handle, link)| Some((*handle, responses(link)?)));
@@ -483,6 +493,7 @@ impl Session {
         shared: &mut Shared,
     ) -> Option<Outcome> {
         let unsettled = self.unsettled.get(&delivery_id)?;
+        shared.link_used(self.channel, unsettled.handle);
         let Some(Link::Outgoing(link)) = self.links.get_mut(&unsettled.handle) else {
             return None;
         };
@@ -544,6 +555,7 @@ impl Session {
     /// gone. Sessions are given up.
     fn remove_link(&mut self, handle: u32, shared: &mut Shared) -> Option<Link> {
         let link = self.links.remove(&handle);
+        shared.link_ended(self.channel, handle);
         self.unsettled.retain(|_, unsettled| unsettled.handle != handle);
         self.outbox.retain(|outgoing| outgoing.handle != handle);
         if let Some(awaiting) = link.as_ref().and_then(awaiting) {
@@ -556,6 +568,9 @@ impl Session {
 
     /// The AMQP session ends, and its links with it.
     pub(super) fn end(self, shared: &mut Shared) {
+        if let Some(idle) = &mut shared.idle {
+            idle.session_ended(self.channel, Instant::now());
+        }
         for awaiting in self.links.values().filter_map(awaiting) {
             shared.time_outs.remove(&(awaiting.until, awaiting.consumer.key()));
         }
@@ -624,6 +639,7 @@ impl Session {
     }
 
     fn dispatch(&mut self, handle: u32, parcel: Parcel, shared: &mut Shared) {
+        shared.link_used(self.channel, handle);
         let delivery_id = self.next_delivery_id;
         self.next_delivery_id = self.next_delivery_id.wrapping_add(1);
         if let Some(token) = parcel.token {
@@ -720,6 +736,10 @@ fn check_session_use(node: &Node, names_session: bool) -> Result<(), AmqpError> 
             format!("`{}` does not require sessions: receive without one", node.name()),
         )),
     }
+}
+
+fn unattached(text: String) -> Violation {
+    Violation::Session(AmqpError::new("amqp:session:unattached-handle", text))
 }
 
 fn awaiting(link: &Link) -> Option<&Awaiting> {
