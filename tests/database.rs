@@ -86,6 +86,23 @@ impl PostgresDatabase {
         Postgres::from_pool(pool)
     }
 
+    /// A store on this database whose sessions are in a time zone, `+09:00`.
+    ///
+    /// # Panics
+    ///
+    /// When the URL cannot be read, which `new` has done before.
+    pub fn in_time_zone(&self, zone: &str) -> Postgres {
+        // What has no name counts westward for this server, so that the sign is the other one.
+        let zone = if let Some(east) = zone.strip_prefix('+') {
+            format!("-{east}")
+        } else {
+            zone.replace('-', "+")
+        };
+        let options = PgConnectOptions::from_str(&self.url).expect("a readable URL");
+        let options = options.options([("timezone", zone)]);
+        Postgres::from_pool(PgPoolOptions::new().max_connections(4).connect_lazy_with(options))
+    }
+
     /// Removes the database, whoever is connected to it.
     pub async fn remove(self) {
         self.store.pool().close().await;
@@ -133,6 +150,17 @@ impl MysqlDatabase {
         let options = MySqlConnectOptions::from_str(&self.url).expect("a readable URL");
         let pool = MySqlPoolOptions::new().max_connections(connections).connect_lazy_with(options);
         Mysql::from_pool(pool)
+    }
+
+    /// A store on this database whose sessions are in a time zone, `+09:00`.
+    ///
+    /// # Panics
+    ///
+    /// When the URL cannot be read, which `new` has done before.
+    pub fn in_time_zone(&self, zone: &str) -> Mysql {
+        let options = MySqlConnectOptions::from_str(&self.url).expect("a readable URL");
+        let options = options.timezone(zone.to_owned());
+        Mysql::from_pool(MySqlPoolOptions::new().max_connections(4).connect_lazy_with(options))
     }
 
     /// Removes the database.

@@ -29,6 +29,7 @@ pub struct EmulatorBuilder {
     #[cfg(feature = "control")]
     http_port: Option<u16>,
     message_size_max: usize,
+    idle_rules: bool,
     event_capacity: usize,
 }
 
@@ -99,6 +100,17 @@ impl EmulatorBuilder {
         self
     }
 
+    /// Ends what clients leave idle, as the cloud does; off by default.
+    ///
+    /// A connection is closed with `amqp:connection:forced` when it sends no token within 20 seconds,
+    /// attaches no link within a minute, or has no links for 5 minutes; a link that sees no frame of
+    /// its own for 10 minutes is detached with `amqp:link:detach-forced`. These times follow the
+    /// system's clock.
+    pub fn idle_rules(mut self, apply: bool) -> Self {
+        self.idle_rules = apply;
+        self
+    }
+
     /// How many events the log keeps, at least 1, by default 16,384. Totals count all.
     pub fn event_capacity(mut self, events: usize) -> Self {
         self.event_capacity = events;
@@ -137,7 +149,8 @@ impl EmulatorBuilder {
             server.spawn(crate::control::serve(listener, Arc::clone(&broker), stopped.clone()));
             port
         });
-        let service = amqp::Service::new(Arc::clone(&broker), self.message_size_max);
+        let service =
+            amqp::Service::new(Arc::clone(&broker), self.message_size_max, self.idle_rules);
         server.spawn(listen::serve(listener, stopped, move |socket| {
             amqp::serve(socket, service.clone())
         }));
@@ -209,6 +222,7 @@ impl Emulator {
             #[cfg(feature = "control")]
             http_port: None,
             message_size_max: MESSAGE_SIZE_MAX,
+            idle_rules: false,
             event_capacity: EVENT_CAPACITY,
         }
     }

@@ -86,7 +86,7 @@ async fn attempt<H: Handler<S>, S: Store>(store: &S, context: &Context) -> Resul
         look_for(store, claim.as_ref()).await?;
     }
     let mut work = H::Work::begin(store).await.map_err(not_started)?;
-    let handled = match take(&mut work, claim).await {
+    let handled = match take(&mut work, claim, context.delivery()).await {
         Ok(()) => call_and_keep::<H, S>(&mut work, message, context).await,
         Err(outcome) => Err(outcome),
     };
@@ -152,13 +152,46 @@ async fn look_for<S: Store>(store: &S, claim: Option<&Claim>) -> Result<(), Outc
     }
 }
 
-async fn take<S: Store>(work: &mut impl Work<S>, claim: Option<Claim>) -> Result<(), Outcome> {
+async fn take<S: Store>(
+    work: &mut impl Work<S>,
+    claim: Option<Claim>,
+    delivery: &Delivery,
+) -> Result<(), Outcome> {
     let Some(claim) = claim else { return Ok(()) };
     match work.claim(&claim).await.map_err(not_started)? {
-        Claimed::Ours => Ok(()),
+        Claimed::Ours => is_provable(work, &claim, delivery).await,
         Claimed::Before(earlier) => Err(met(&claim, earlier)),
         Claimed::Busy => Err(Outcome::Busy),
     }
+}
+
+/// Refuses a message that is so old that its claim may have been pruned since: that none was there
+/// then proves nothing. Asked after the claim, so that no pruning comes in between.
+async fn is_provable<S: Store>(
+    work: &mut impl Work<S>,
+    claim: &Claim,
+    delivery: &Delivery,
+) -> Result<(), Outcome> {
+    let Some(enqueued_at) = delivery.enqueued_at().filter(is_old) else { return Ok(()) };
+    if !work.may_be_forgotten(claim.scope, enqueued_at).await.map_err(not_started)? {
+        return Ok(());
+    }
+    let problem = format!(
+        "the message was sent at {enqueued_at}, and claims of that time have been pruned: whether \
+         it was handled before cannot be told; look at what it is about, and send it as a new \
+         message if it was not"
+    );
+    Err(Outcome::Reject(Rejection::new("Unprovable", problem)))
+}
+
+/// Younger messages are not asked about. No claim is pruned before it is an hour old, which leaves
+/// the clocks room to differ.
+const OLD: Duration = Duration::from_secs(10 * 60);
+
+fn is_old(enqueued_at: &OffsetDateTime) -> bool {
+    #[expect(clippy::disallowed_methods, reason = "it only decides whether to ask the database")]
+    let now = OffsetDateTime::now_utc();
+    now - *enqueued_at > OLD
 }
 
 /// What it means that a committed claim was there before.

@@ -24,8 +24,10 @@ pub mod consumer;
 pub mod delivery;
 mod execute;
 pub mod handler;
+pub mod horizon;
 pub mod key;
 pub mod outcome;
+mod prune;
 mod settle;
 pub mod store;
 
@@ -33,6 +35,7 @@ pub use consumer::{Consumer, ConsumerBuilder, shutdown_signal};
 pub use delivery::{Delivery, Property, SourceId};
 pub use execute::{Proof, execute};
 pub use handler::{Context, FromContext, Handler, HandlerSpec, Level, State};
+pub use horizon::Horizon;
 /// Makes an `async fn` an idempotent message handler.
 ///
 /// The function stays what it is and can be called in tests. Beside it the attribute puts a struct
@@ -116,5 +119,6 @@ pub use handler::{Context, FromContext, Handler, HandlerSpec, Level, State};
 pub use idem_macros::idempotent;
 pub use key::KeyPart;
 pub use outcome::{Failure, Outcome};
+pub use prune::{Pruned, prune};
 pub use settle::Settlement;
 pub use store::Tx;

@@ -158,6 +158,10 @@ pub(crate) trait Engine: Send + Sync {
     fn gate(&self) -> &Gate;
     /// A store on the same database with one connection.
     async fn with_one_connection(&self) -> Self::Store;
+    /// A store on the same database whose sessions are in a time zone, `+09:00`.
+    async fn in_time_zone(&self, zone: &str) -> Self::Store;
+    /// The statement that makes claims older by so many hours.
+    fn age_claims(hours: u32) -> String;
     async fn count(&self, sql: &'static str) -> i64;
     async fn execute(&self, sql: &str);
 
@@ -244,6 +248,15 @@ on_every_engine! {
         what_cannot_be_decoded_is_rejected_before_the_database_is_asked
         migrations_can_run_again_and_at_the_same_time
         claims_of_the_first_version_are_kept_by_migrations;
+    pruning:
+        only_claims_past_the_retention_of_their_own_scope_go
+        while_no_consumer_runs_nothing_grows_old
+        a_retention_is_never_lowered_and_its_horizon_is_a_floor
+        the_same_claims_go_in_every_time_zone
+        claims_go_oldest_first_in_bounded_transactions
+        a_message_older_than_what_was_pruned_is_not_handled_again
+        pruners_that_start_together_delete_each_claim_once
+        what_the_keys_of_a_scope_are_made_of_is_written_once;
     replies:
         a_reply_is_given_to_duplicates
         a_message_that_says_something_else_under_the_same_key_is_a_conflict

@@ -50,7 +50,7 @@ async fn an_interrupted_migration_is_taken_up_and_keeps_the_claims() {
 #[tokio::test]
 async fn migrations_of_an_empty_database_can_start_together() {
     let Some(database) = MysqlDatabase::new(MARIADB_URL).await else { return };
-    let drop = "DROP TABLE idem_claim, idem_migration";
+    let drop = "DROP TABLE idem_claim, idem_scope, idem_migration";
     sqlx::raw_sql(drop).execute(database.store.pool()).await.expect("they are there");
     let stores: Vec<_> = (0..6).map(|_| database.with_connections(1)).collect();
     let migrated = futures_util::future::join_all(stores.iter().map(Store::migrate)).await;
@@ -89,5 +89,19 @@ async fn the_servers_language_does_not_matter() {
     assert_outcome!(outcome, Outcome::Retry(RetryReason::Handler(error)) if error.to_string().contains("Doppelter Eintrag"));
     assert_broken(engine.place("r1", json!({ "run": format!("{german}; COMMIT") })).await);
     assert_outcome!(engine.place("r1", "ok").await, Outcome::Duplicate(_));
+    engine.remove().await;
+}
+
+/// One pruner at a time, in however many processes.
+#[tokio::test]
+async fn a_pruner_finds_another_one_at_work() {
+    let Some(engine) = on_mariadb().await else { return };
+    let mut other = engine.database.store.pool().acquire().await.expect("connected");
+    let lock = "SELECT get_lock(concat('idemp:', sha1(database())), 0)";
+    let locked: i64 = sqlx::query_scalar(lock).fetch_one(&mut *other).await.expect("asked");
+    assert_eq!(locked, 1);
+    assert_eq!(engine.store().prune("test.place", 1).await.expect("asked"), None);
+    other.close().await.expect("unlocked");
+    assert_eq!(engine.store().prune("test.place", 1).await.expect("asked"), Some(0));
     engine.remove().await;
 }

@@ -2,7 +2,7 @@
 
 use idem_runtime::Outcome;
 use idem_runtime::outcome::RetryReason;
-use idem_runtime::store::Fault;
+use idem_runtime::store::{Fault, Store};
 use serde_json::json;
 
 use crate::bodies::{assert_counts, assert_outcome};
@@ -90,5 +90,19 @@ async fn a_commit_by_hand_is_found_out_behind_a_doomed_transaction() {
     let ignored = json!({ "ignore": "COMMIT; BEGIN; INSERT INTO invoices (number) VALUES (1)" });
     let outcome = engine.place("r2", ignored).await;
     assert_outcome!(outcome, Outcome::Reject(rejection) if rejection.reason() == "TransactionBroken");
+    engine.remove().await;
+}
+
+/// One pruner at a time, in however many processes.
+#[tokio::test]
+async fn a_pruner_finds_another_one_at_work() {
+    let Some(engine) = on_postgres().await else { return };
+    let mut other = engine.database.store.pool().begin().await.expect("begun");
+    // `idep` in ASCII, on which pruners wait for nobody.
+    let lock = "SELECT pg_advisory_xact_lock(1768187248)";
+    sqlx::query(lock).execute(&mut *other).await.expect("locked");
+    assert_eq!(engine.store().prune("test.place", 1).await.expect("asked"), None);
+    other.rollback().await.expect("unlocked");
+    assert_eq!(engine.store().prune("test.place", 1).await.expect("asked"), Some(0));
     engine.remove().await;
 }

@@ -1,5 +1,6 @@
 //! One connection as a state machine: bytes in, bytes out, no sockets.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use tokio::time::Instant;
 
 use super::error::{AmqpError, Violation};
 use super::frame::{FRAME_SIZE_MAX, FRAME_SIZE_MIN, Frame, FrameKind, ProtocolHeader};
+use super::idle::{Idle, IdleWatch};
 use super::performative::{Begin, CHANNEL_MAX, Open, Performative, write_close, write_end};
 use super::sasl;
 use super::session::{Session, WINDOW};
@@ -135,12 +137,8 @@ impl Connection {
                 self.open(&open);
                 Ok(())
             }
-            (Stage::Open, _) => {
-                Err(AmqpError::new("amqp:not-allowed", "the first frame must be open"))
-            }
-            (_, Performative::Open(_)) => {
-                Err(AmqpError::new("amqp:not-allowed", "the connection is open already"))
-            }
+            (Stage::Open, _) => Err(illegal_state("the first frame must be open")),
+            (_, Performative::Open(_)) => Err(illegal_state("the connection is open already")),
             (_, Performative::Close) => {
                 write_close(&mut self.shared.out, None);
                 self.stage = Stage::Finished;
@@ -175,6 +173,9 @@ impl Connection {
         self.shared.peer_frame_max = usize::try_from(frame_max).unwrap_or(usize::MAX);
         self.peer_idle_time_out =
             open.idle_time_out.map(|time_out| Duration::from_millis(u64::from(time_out)));
+        if self.shared.service.idle_rules {
+            self.shared.idle = Some(IdleWatch::new(Instant::now()));
+        }
         self.write_open();
     }
 
@@ -189,10 +190,7 @@ impl Connection {
             return Err(AmqpError::framing(format!("channel {channel} exceeds {CHANNEL_MAX}")));
         }
         if self.sessions.contains_key(&channel) {
-            return Err(AmqpError::new(
-                "amqp:not-allowed",
-                format!("channel {channel} has a session already"),
-            ));
+            return Err(illegal_state(format!("channel {channel} has a session already")));
         }
         self.sessions.insert(channel, SessionState::Active(Session::new(channel, begin)));
         Begin::write(&mut self.shared.out, channel, WINDOW);
@@ -253,9 +251,30 @@ impl Connection {
         self.sessions.clear();
     }
 
-    /// When a link stops to wait for a session.
+    /// When a link stops to wait for a session, or something was not used for too long.
     pub(super) fn next_time_out(&self) -> Option<Instant> {
-        self.shared.time_outs.first().map(|(at, _)| *at)
+        let session = self.shared.time_outs.first().map(|(at, _)| *at);
+        let idle = self.shared.idle.as_ref().and_then(IdleWatch::next_deadline);
+        session.into_iter().chain(idle).min()
+    }
+
+    /// Ends what was not used for too long.
+    fn end_idle(&mut self) {
+        if self.shared.idle.is_none() {
+            return;
+        }
+        let now = Instant::now();
+        while let Some(due) = self.shared.idle.as_ref().and_then(|idle| idle.due(now)) {
+            match due {
+                Idle::Connection(error) => return self.close_with(&error),
+                Idle::Link((channel, handle), error) => {
+                    self.shared.link_ended(channel, handle);
+                    if let Some(SessionState::Active(session)) = self.sessions.get_mut(&channel) {
+                        session.detach_with(handle, &error, &mut self.shared);
+                    }
+                }
+            }
+        }
     }
 
     /// Sends what the links have to send, until the output is full, and closes the connection if a
@@ -263,6 +282,7 @@ impl Connection {
     pub(super) fn pump(&mut self) {
         if !self.is_finished() {
             self.pump_links();
+            self.end_idle();
         }
         if self.shared.ending == Some(Ending::Close) && self.stage != Stage::Finished {
             let text = "a fault rule of the emulator closes the connection; connect again";
@@ -326,5 +346,10 @@ impl Connection {
 }
 
 fn no_session(channel: u16) -> AmqpError {
-    AmqpError::new("amqp:not-allowed", format!("channel {channel} has no session"))
+    illegal_state(format!("channel {channel} has no session"))
+}
+
+/// The peer sent what it may not send now.
+fn illegal_state(description: impl Into<Cow<'static, str>>) -> AmqpError {
+    AmqpError::new("amqp:illegal-state", description)
 }

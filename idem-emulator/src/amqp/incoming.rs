@@ -65,6 +65,8 @@ impl IncomingLink {
         limits: Limits,
     ) -> Result<Option<Arrived<'a>>, Violation> {
         let mut partial = match self.partial.take() {
+            // The delivery id of the frames after the first is ignored: a client that we know gives
+            // them others.
             Some(partial) => partial,
             None => self.begin(transfer)?,
         };

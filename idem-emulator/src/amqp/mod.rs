@@ -7,6 +7,7 @@ mod address;
 mod connection;
 mod error;
 mod frame;
+mod idle;
 mod incoming;
 mod outgoing;
 mod performative;
@@ -34,6 +35,7 @@ use crate::faults::Ending;
 use connection::{Connection, IDLE_TIME_OUT};
 use error::AmqpError;
 use frame::{FRAME_SIZE_MIN, Frame};
+use idle::IdleWatch;
 use session::DELIVERY_OUTPUT_MAX;
 use wake::{LinkKey, WakeList};
 
@@ -46,6 +48,7 @@ const READ_BYTES: usize = 64 * 1024;
 /// How long a closing connection may take to write its last words.
 const LINGER: Duration = Duration::from_secs(5);
 
+/// However large messages may be, a batch may have only this much.
 const BATCH_SIZE_MAX: usize = 1024 * 1024;
 
 /// What connections need to know of the emulator. Clones are cheap.
@@ -53,6 +56,7 @@ const BATCH_SIZE_MAX: usize = 1024 * 1024;
 pub(crate) struct Service {
     broker: Arc<Broker>,
     limits: Limits,
+    idle_rules: bool,
 }
 
 /// The largest sends, in encoded bytes.
@@ -73,10 +77,10 @@ impl Limits {
 }
 
 impl Service {
-    pub(crate) fn new(broker: Arc<Broker>, message_size_max: usize) -> Self {
+    pub(crate) fn new(broker: Arc<Broker>, message_size_max: usize, idle_rules: bool) -> Self {
         let limits =
-            Limits { message_size_max, batch_size_max: message_size_max.max(BATCH_SIZE_MAX) };
-        Self { broker, limits }
+            Limits { message_size_max, batch_size_max: message_size_max.min(BATCH_SIZE_MAX) };
+        Self { broker, limits, idle_rules }
     }
 
     fn broker_ref(&self) -> &Broker {
@@ -105,6 +109,8 @@ struct Shared {
     work: VecDeque<(u16, u32)>,
     /// When links stop to wait for a session.
     time_outs: BTreeSet<(Instant, LinkKey)>,
+    /// Watches over what is not used, if that is wanted, once the connection is open.
+    idle: Option<IdleWatch>,
     /// How a fault ends the connection.
     ending: Option<Ending>,
 }
@@ -118,7 +124,20 @@ impl Shared {
             peer_frame_max: usize::try_from(FRAME_SIZE_MIN).unwrap_or(512),
             work: VecDeque::new(),
             time_outs: BTreeSet::new(),
+            idle: None,
             ending: None,
+        }
+    }
+
+    fn link_used(&mut self, channel: u16, handle: u32) {
+        if let Some(idle) = &mut self.idle {
+            idle.link_used((channel, handle), Instant::now());
+        }
+    }
+
+    fn link_ended(&mut self, channel: u16, handle: u32) {
+        if let Some(idle) = &mut self.idle {
+            idle.link_ended((channel, handle), Instant::now());
         }
     }
 }
@@ -176,6 +195,7 @@ async fn exchange(socket: TcpStream, mut connection: Connection) -> io::Result<(
                 if read? == 0 {
                     return Ok(());
                 }
+                acknowledge(reader.as_ref());
                 last_read = Instant::now();
             }
             () = wakes.changed() => {}
@@ -197,6 +217,20 @@ async fn exchange(socket: TcpStream, mut connection: Connection) -> io::Result<(
     connection.end_sessions();
     tokio::time::timeout(LINGER, part(&mut reader, &mut writer, connection)).await?
 }
+
+/// Tells the peer at once that its bytes have arrived. Clients that leave Nagle's algorithm on hold
+/// their next small write back until they know, and the system would let them wait for 40 ms. It forgets
+/// the option whenever it sees fit, so it is set after every read.
+#[cfg(target_os = "linux")]
+fn acknowledge(socket: &TcpStream) {
+    if let Err(error) = socket.set_quickack(true) {
+        tracing::debug!(%error, "the peer may have to wait for an acknowledgement");
+    }
+}
+
+/// Other systems have no such option.
+#[cfg(not(target_os = "linux"))]
+fn acknowledge(_socket: &TcpStream) {}
 
 /// Writes what is left. Unless the connection is to be cut, waits for the peer to hang up: closing
 /// a socket with unread input would take our last words away from the peer.

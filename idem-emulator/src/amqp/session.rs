@@ -143,6 +143,7 @@ impl Session {
         attach.write_answer(&mut shared.out, self.channel, shared.service.limits(), None);
         let grants_credit = matches!(link, Link::Incoming(_));
         self.links.insert(handle, link);
+        shared.link_used(self.channel, handle);
         if grants_credit {
             self.write_flow(Some(handle), shared);
         }
@@ -163,6 +164,7 @@ impl Session {
         let (key, waker) = (consumer.key(), consumer.waker());
         let awaiting = Origin::Session(Box::new(Awaiting { consumer, wish, attach, until }));
         self.links.insert(handle, Link::Outgoing(OutgoingLink::new(key, waker, awaiting)));
+        shared.link_used(self.channel, handle);
         self.accept_session(handle, shared);
     }
 
@@ -271,11 +273,13 @@ impl Session {
                 }
                 link.drain = flow.drain;
                 schedule(link, self.channel, flow.handle, shared);
+                shared.link_used(self.channel, flow.handle);
             }
             Some(Link::Incoming(link)) => {
                 if let Some(delivery_count) = flow.delivery_count {
                     link.delivery_count = delivery_count;
                 }
+                shared.link_used(self.channel, flow.handle);
             }
             // It may have crossed our detach.
             Some(Link::Detached) => {}
@@ -335,6 +339,7 @@ impl Session {
     }
 
     fn arrived(&mut self, handle: u32, arrived: &Arrived<'_>, shared: &mut Shared) {
+        shared.link_used(self.channel, handle);
         let Some(Link::Incoming(link)) = self.links.get(&handle) else {
             return;
         };
@@ -367,6 +372,9 @@ impl Session {
         shared: &mut Shared,
     ) -> Result<(), AmqpError> {
         let request = arrived.sections()?;
+        if let (RequestNode::Cbs, Some(idle)) = (node, &mut shared.idle) {
+            idle.token_came();
+        }
         let reply_to = request.reply_to();
         let candidates =
             || self.links.iter().filter_map(|(handle, link)| Some((*handle, responses(link)?)));
@@ -485,6 +493,7 @@ impl Session {
         shared: &mut Shared,
     ) -> Option<Outcome> {
         let unsettled = self.unsettled.get(&delivery_id)?;
+        shared.link_used(self.channel, unsettled.handle);
         let Some(Link::Outgoing(link)) = self.links.get_mut(&unsettled.handle) else {
             return None;
         };
@@ -546,6 +555,7 @@ impl Session {
     /// gone. Sessions are given up.
     fn remove_link(&mut self, handle: u32, shared: &mut Shared) -> Option<Link> {
         let link = self.links.remove(&handle);
+        shared.link_ended(self.channel, handle);
         self.unsettled.retain(|_, unsettled| unsettled.handle != handle);
         self.outbox.retain(|outgoing| outgoing.handle != handle);
         if let Some(awaiting) = link.as_ref().and_then(awaiting) {
@@ -558,6 +568,9 @@ impl Session {
 
     /// The AMQP session ends, and its links with it.
     pub(super) fn end(self, shared: &mut Shared) {
+        if let Some(idle) = &mut shared.idle {
+            idle.session_ended(self.channel, Instant::now());
+        }
         for awaiting in self.links.values().filter_map(awaiting) {
             shared.time_outs.remove(&(awaiting.until, awaiting.consumer.key()));
         }
@@ -626,6 +639,7 @@ impl Session {
     }
 
     fn dispatch(&mut self, handle: u32, parcel: Parcel, shared: &mut Shared) {
+        shared.link_used(self.channel, handle);
         let delivery_id = self.next_delivery_id;
         self.next_delivery_id = self.next_delivery_id.wrapping_add(1);
         if let Some(token) = parcel.token {

@@ -18,9 +18,11 @@ use fe2o3_amqp_types::primitives::{SimpleValue, Symbol, Value};
 use serde::{Deserialize, Serialize};
 
 mod faults;
+mod idle;
 
 use super::connection::Connection;
 use super::frame::{Frame, FrameKind, ProtocolHeader};
+use super::idle::{Idle, IdleWatch};
 use super::performative::BATCH_FORMAT;
 use super::*;
 use crate::broker::{Submission, Topology};
@@ -40,13 +42,21 @@ struct Peer {
 impl Peer {
     /// Opens a connection and one session, on channel 0.
     fn new(incoming_window: u32, frame_size_max: u32) -> Self {
+        Self::open(incoming_window, frame_size_max, false)
+    }
+
+    fn with_idle_rules(idle_rules: bool) -> Self {
+        Self::open(100, 65536, idle_rules)
+    }
+
+    fn open(incoming_window: u32, frame_size_max: u32, idle_rules: bool) -> Self {
         let clock = Clock::manual();
         let queues =
             vec![QueueOptions::new("orders"), QueueOptions::new("sessions").requires_session(true)];
         let topology = Topology { queues, ..Topology::default() };
         let events = Events::new(clock.clone(), 1000);
         let broker = Arc::new(Broker::new(topology, clock.clone(), events).unwrap());
-        let service = Service::new(Arc::clone(&broker), 256 * 1024);
+        let service = Service::new(Arc::clone(&broker), 256 * 1024, idle_rules);
         let mut peer = Self { broker, clock, connection: Connection::new(service) };
         let mut header = BytesMut::from(&ProtocolHeader::Amqp.bytes()[..]);
         peer.connection.receive(&mut header);
@@ -299,6 +309,28 @@ fn a_message_in_parts_is_stored_once_it_is_whole() {
     assert!(disposition.settled && disposition.first == 3);
     assert_eq!(disposition.state, Some(DeliveryState::Accepted(Accepted {})));
     assert_eq!(peer.counts(), (1, 0, 0));
+}
+
+#[test]
+fn a_batch_may_be_no_larger_than_a_message() {
+    let mut peer = Peer::new(10, 65536);
+    peer.attach_sender("orders");
+    // Each message alone would be small enough.
+    let message = encoded(&wire_message(&vec![0; 130 * 1024]));
+    let data = |message: &Vec<u8>| Data(message.clone().into());
+    let batch: WireMessage =
+        Message::builder().body(Body::Data(vec![data(&message), data(&message)].into())).build();
+    let mut parts: Vec<_> = encoded(&batch).chunks(60_000).map(<[u8]>::to_vec).collect();
+    let last = parts.pop().unwrap();
+    for part in parts {
+        assert!(peer.exchange(&transfer(0, BATCH_FORMAT, true), &part).is_empty());
+    }
+    let answers = peer.exchange(&transfer(0, BATCH_FORMAT, false), &last);
+    let Some(DeliveryState::Rejected(rejected)) = &only_disposition(&answers).state else {
+        panic!("{answers:?}");
+    };
+    assert!(condition(rejected.error.as_ref()).contains("message-size-exceeded"), "{rejected:?}");
+    assert_eq!(peer.counts(), (0, 0, 0));
 }
 
 #[test]

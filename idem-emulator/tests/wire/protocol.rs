@@ -48,8 +48,8 @@ fn malformed_input_ends_the_connection_with_its_condition() {
         async |emulator| {
             let framing = "amqp:connection:framing-error";
             let decode = "amqp:decode-error";
-            let not_allowed = "amqp:not-allowed";
-            let cases: [(&str, &[u8], &str); 9] = [
+            let illegal = "amqp:illegal-state";
+            let cases: [(&str, &[u8], &str); 17] = [
                 ("a frame shorter than its header", &[0, 0, 0, 7, 2, 0, 0, 0], framing),
                 ("a frame of 4 GiB", &[0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0], framing),
                 ("a data offset of 4", &[0, 0, 0, 8, 1, 0, 0, 0], framing),
@@ -68,12 +68,44 @@ fn malformed_input_ends_the_connection_with_its_condition() {
                 (
                     "a flow without a session",
                     b"\0\0\0\x12\x02\0\0\x05\0\x53\x13\xc0\x05\x04\x40\x43\x43\x43",
-                    not_allowed,
+                    illegal,
                 ),
+                ("a second open", OPEN, illegal),
+                ("a session on a channel that has one", &[BEGIN, BEGIN].concat(), illegal),
+                (
+                    "a session on channel 4096",
+                    b"\0\0\0\x14\x02\0\x10\0\0\x53\x11\xc0\x07\x04\x40\x43\x52\x0a\x52\x0a",
+                    framing,
+                ),
+                (
+                    "a session without windows",
+                    &[0, 0, 0, 12, 2, 0, 0, 0, 0, 0x53, 0x11, 0x45],
+                    decode,
+                ),
+                (
+                    "an attach without a name",
+                    &[BEGIN, &[0, 0, 0, 12, 2, 0, 0, 0, 0, 0x53, 0x12, 0x45]].concat(),
+                    decode,
+                ),
+                (
+                    "a handle that is no number",
+                    &[BEGIN, b"\0\0\0\x11\x02\0\0\0\0\x53\x16\xc0\x04\x01\xa1\x01x"].concat(),
+                    decode,
+                ),
+                (
+                    "a link with handle 4096",
+                    &[
+                        BEGIN,
+                        b"\0\0\0\x17\x02\0\0\0\0\x53\x12\xc0\x0a\x03\xa1\x01x\x70\0\0\x10\0\x41",
+                    ]
+                    .concat(),
+                    framing,
+                ),
+                ("a body that is not described", &[0, 0, 0, 9, 2, 0, 0, 0, 0x45], decode),
                 (
                     "an end without a session",
                     &[0, 0, 0, 12, 2, 0, 0, 5, 0, 0x53, 0x17, 0x45],
-                    not_allowed,
+                    illegal,
                 ),
             ];
             for (what, bytes, condition) in cases {
@@ -86,7 +118,7 @@ fn malformed_input_ends_the_connection_with_its_condition() {
             }
             let first = answer_to(emulator, &[AMQP_HEADER, BEGIN]).await;
             assert!(
-                contains(&first, not_allowed) && contains(&first, "idem-emulator"),
+                contains(&first, illegal) && contains(&first, "idem-emulator"),
                 "open comes before close"
             );
 

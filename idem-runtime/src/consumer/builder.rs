@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use super::process::GIVEN_BACK_MAX;
 use super::registry::Registered;
 use super::{Consumer, Counters, Limits, Shared};
 use crate::broker::Source;
 use crate::handler::{Handler, States};
+use crate::horizon::{Horizon, Readable, Retention};
 use crate::store::Store;
 
 /// Describes a [`Consumer`].
@@ -19,6 +21,8 @@ pub struct ConsumerBuilder<B: Source, S: Store> {
     handler: Option<Registered<S>>,
     states: States,
     limits: Limits,
+    horizon: Option<Horizon>,
+    retention: Option<Duration>,
 }
 
 impl<B: Source, S: Store> ConsumerBuilder<B, S> {
@@ -29,7 +33,15 @@ impl<B: Source, S: Store> ConsumerBuilder<B, S> {
             renewal_max: Duration::from_secs(5 * 60),
             shutdown_deadline: Duration::from_secs(30),
         };
-        Self { source, store, handler: None, states: States::default(), limits }
+        Self {
+            source,
+            store,
+            handler: None,
+            states: States::default(),
+            limits,
+            horizon: None,
+            retention: None,
+        }
     }
 
     /// The handler for all messages of the source: the struct that the attribute generated.
@@ -84,6 +96,26 @@ impl<B: Source, S: Store> ConsumerBuilder<B, S> {
         self
     }
 
+    /// Prunes claims that no message can meet any more, while the consumer runs. Without this,
+    /// claims are kept for ever.
+    ///
+    /// What is declared here, the renewal of locks and the number of deliveries make the time within
+    /// which a message that was handled may come again. It is written to the ledger, where nobody
+    /// can prune below it. Consumers of one scope that declare different times keep claims for the
+    /// longest of them; a time is never lowered by starting a consumer.
+    #[must_use]
+    pub fn horizon(mut self, horizon: Horizon) -> Self {
+        self.horizon = Some(horizon);
+        self
+    }
+
+    /// How long claims are kept, where that is longer than [`horizon`](Self::horizon) needs.
+    #[must_use]
+    pub fn retention(mut self, duration: Duration) -> Self {
+        self.retention = Some(duration);
+        self
+    }
+
     /// Checks the description.
     ///
     /// # Errors
@@ -91,6 +123,10 @@ impl<B: Source, S: Store> ConsumerBuilder<B, S> {
     /// All problems at once.
     pub fn build(self) -> Result<Consumer<B, S>, BuildError> {
         let mut problems = self.limits.problems();
+        let retention = self.checked_retention().unwrap_or_else(|problem| {
+            problems.push(problem);
+            None
+        });
         let Some(mut handler) = self.handler else {
             problems.push("there is no handler; call `.handler(PlaceOrderHandler)`".to_owned());
             return Err(BuildError { problems });
@@ -104,11 +140,41 @@ impl<B: Source, S: Store> ConsumerBuilder<B, S> {
             store: self.store,
             handler,
             limits: self.limits,
+            retention,
             from_dead_letters: self.source.is_dead_letter_queue(),
             counters: Arc::new(Counters::default()),
             stop: watch::Sender::new(false),
         };
         Ok(Consumer { source: self.source, shared: Arc::new(shared) })
+    }
+}
+
+impl<B: Source, S: Store> ConsumerBuilder<B, S> {
+    fn checked_retention(&self) -> Result<Option<Retention>, String> {
+        let Some(horizon) = self.horizon else {
+            return match self.retention {
+                Some(_) => Err("`retention` needs a `horizon`, which says what is safe".to_owned()),
+                None => Ok(None),
+            };
+        };
+        let limits = self.limits;
+        let delivery_max = limits.renewal_max.saturating_add(GIVEN_BACK_MAX);
+        let least = horizon.total(delivery_max, limits.delivery_count_max);
+        let kept = self.retention.unwrap_or(least);
+        if kept >= least {
+            return Ok(Some(Retention { horizon: least, kept }));
+        }
+        Err(format!(
+            "a `retention` of {} is shorter than the time within which a message may come again, \
+             {}: {} deliveries of up to {} and a lock, {} among the dead letters, and {} in which \
+             the sender repeats itself",
+            Readable(kept),
+            Readable(least),
+            limits.delivery_count_max,
+            Readable(delivery_max),
+            Readable(horizon.dead_letter_age_max),
+            Readable(horizon.resend_window),
+        ))
     }
 }
 

@@ -15,6 +15,7 @@ mod run;
 mod signal;
 #[cfg(test)]
 mod tests;
+mod upkeep;
 
 pub use builder::{BuildError, ConsumerBuilder};
 pub use counters::{Counters, Summary};
@@ -27,6 +28,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::broker::Source;
+use crate::horizon::Retention;
 use crate::store::Store;
 use registry::Registered;
 
@@ -46,6 +48,8 @@ struct Shared<S: Store> {
     store: S,
     handler: Registered<S>,
     limits: Limits,
+    /// How long claims are kept; for ever, if absent.
+    retention: Option<Retention>,
     from_dead_letters: bool,
     counters: Arc<Counters>,
     /// Becomes true when the consumer is asked to stop.

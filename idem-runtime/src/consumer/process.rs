@@ -21,7 +21,9 @@ const HELD: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_sec
 
 /// Pauses before a failed message is given back. The broker hands it out again at once, so the
 /// waiting is done here, under the renewed lock.
-const GIVEN_BACK: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(30));
+const GIVEN_BACK: Backoff = Backoff::new(Duration::from_millis(50), GIVEN_BACK_MAX);
+
+pub(super) const GIVEN_BACK_MAX: Duration = Duration::from_secs(30);
 
 /// Handles and settles one delivery. Returns when the broker has been told.
 pub(super) async fn process<S: Store>(

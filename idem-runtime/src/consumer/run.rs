@@ -51,9 +51,11 @@ impl<B: Source, S: Store> Consumer<B, S> {
     /// and tried again.
     pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<(), RunError> {
         self.shared.store.check().await?;
+        self.shared.enter_ledger().await?;
         let mut receiver = self.source.open(self.shared.limits.in_flight_max).await?;
         info!(source = %self.source.id(), handler = ?self.shared.handler, "consuming");
 
+        let _upkeep = self.shared.keep_ledger();
         let mut shutdown = pin!(shutdown);
         let mut tasks = JoinSet::new();
         // Receivers that broke one after the other without having received anything.

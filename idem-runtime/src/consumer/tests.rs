@@ -15,10 +15,11 @@ use crate::broker::{BrokerError, LockId, Locked, Receiver, Settler};
 use crate::delivery::{Delivery, SourceId};
 use crate::handler::{Context, Handler, HandlerSpec, Level, State};
 use crate::handler::{FromContext, Requirements};
+use crate::horizon::{Horizon, Retention};
 use crate::key::{Digest, KeyEncoder};
-use crate::outcome::{Failure, Reply};
+use crate::outcome::{Chain, Failure, Reply};
 use crate::settle::Settlement;
-use crate::store::{Claim, Claimed, Earlier, Fault, StoreError, Work};
+use crate::store::{Claim, Claimed, Earlier, Fault, ScopeKeys, StoreError, Work};
 
 const LOCK: Duration = Duration::from_secs(10);
 
@@ -155,6 +156,10 @@ struct ScriptedStore {
     is_claimed: bool,
     begun: Arc<AtomicUsize>,
     refuses_to_start: bool,
+    /// What the ledger has of the scope, where that is something else.
+    registered: Option<ScopeKeys>,
+    kept_alive: Arc<Mutex<Vec<Retention>>>,
+    prunings: Arc<AtomicUsize>,
 }
 
 struct ScriptedWork(Arc<Mutex<VecDeque<Claimed>>>);
@@ -170,6 +175,14 @@ impl Work<ScriptedStore> for ScriptedWork {
 
     async fn keep(&mut self, _: &Reply) -> Result<(), StoreError> {
         Ok(())
+    }
+
+    async fn may_be_forgotten(
+        &mut self,
+        _: &'static str,
+        _: OffsetDateTime,
+    ) -> Result<bool, StoreError> {
+        Ok(false)
     }
 
     async fn claim(&mut self, _: &Claim) -> Result<Claimed, StoreError> {
@@ -219,6 +232,30 @@ impl Store for ScriptedStore {
 
     fn fault_of(_: &(dyn std::error::Error + 'static)) -> Option<Fault> {
         None
+    }
+
+    async fn register(&self, scope: &ScopeKeys) -> Result<ScopeKeys, StoreError> {
+        Ok(self.registered.clone().unwrap_or_else(|| scope.clone()))
+    }
+
+    async fn keep_alive(&self, scope: &str, retention: Retention) -> Result<(), StoreError> {
+        assert_eq!(scope, "test::obey");
+        self.kept_alive.lock().unwrap().push(retention);
+        Ok(())
+    }
+
+    async fn scopes(&self) -> Result<Vec<String>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn prune(&self, scope: &str, _: u32) -> Result<Option<u64>, StoreError> {
+        assert_eq!(scope, "test::obey");
+        self.prunings.fetch_add(1, Ordering::SeqCst);
+        Ok(Some(0))
+    }
+
+    async fn pruned_before(_: &mut Box<()>, _: &str) -> Result<i64, StoreError> {
+        Ok(0)
     }
 
     async fn migrate(&self) -> Result<(), StoreError> {
@@ -348,6 +385,61 @@ fn locked(lock: u64, delivery_count: u32, seconds: u64, then: &str) -> Result<Lo
         .with_message_id(format!("m-{lock}"))
         .with_delivery_count(delivery_count);
     Ok(Locked { delivery, lock: LockId(lock), lock_remaining: LOCK })
+}
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+#[tokio::test(start_paused = true)]
+async fn with_a_horizon_the_ledger_is_told_that_we_are_alive_and_is_pruned() {
+    let mut bench = Bench::new(vec![vec![locked(1, 1, 3600, "ok")]]);
+    let horizon = Horizon { dead_letter_age_max: 14 * DAY, resend_window: DAY };
+    bench.run_until_told(bench.builder().horizon(horizon), 1).await;
+    let kept_alive = bench.store.kept_alive.lock().unwrap();
+    assert!((115..=122).contains(&kept_alive.len()), "once at start, then twice a minute");
+    // Ten deliveries of 5 minutes, a pause of half a minute and a lock of 5 minutes.
+    let kept = 15 * DAY + 10 * Duration::from_secs(630);
+    assert!(kept_alive.iter().all(|r| *r == Retention { horizon: kept, kept }), "{kept_alive:?}");
+    let prunings = bench.store.prunings.load(Ordering::SeqCst);
+    assert!((10..=15).contains(&prunings), "about every five minutes: {prunings}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_horizon_claims_are_kept_for_ever() {
+    let mut bench = Bench::new(vec![vec![locked(1, 1, 3600, "ok")]]);
+    bench.run_until_told(bench.builder(), 1).await;
+    assert!(bench.store.kept_alive.lock().unwrap().is_empty());
+    assert_eq!(bench.store.prunings.load(Ordering::SeqCst), 0);
+}
+
+/// P-02.
+#[test]
+fn a_retention_below_the_horizon_is_refused_with_the_numbers() {
+    let bench = Bench::new(vec![]);
+    let horizon = Horizon { dead_letter_age_max: 14 * DAY, resend_window: DAY };
+    let hour = Duration::from_secs(3600);
+    let error = bench.builder().horizon(horizon).retention(hour).build().unwrap_err();
+    assert_eq!(
+        error.problems(),
+        ["a `retention` of 1 h is shorter than the time within which a message may come again, \
+             15 d 1 h 45 min: 10 deliveries of up to 5 min 30 s and a lock, 14 d among the dead \
+             letters, and 1 d in which the sender repeats itself"]
+    );
+    let error = bench.builder().retention(hour).build().unwrap_err();
+    assert_eq!(error.problems(), ["`retention` needs a `horizon`, which says what is safe"]);
+    assert!(bench.builder().horizon(horizon).retention(16 * DAY).build().is_ok());
+}
+
+/// M-05: with another key, all that was done would be done again.
+#[tokio::test(start_paused = true)]
+async fn a_scope_with_keys_of_another_kind_is_refused_at_start() {
+    let mut bench = Bench::new(vec![]);
+    let other = ScopeKeys { scope: "test::obey".to_owned(), level: 2, key: "id".to_owned() };
+    bench.store.registered = Some(other);
+    let consumer = bench.builder().build().expect("a valid consumer");
+    let error = consumer.run_until(std::future::pending()).await.unwrap_err();
+    let text = Chain(&error).to_string();
+    assert!(text.contains("level 2 and key `id` in this ledger"), "{text}");
+    assert!(text.contains("level 2 and key `then`"), "{text}");
 }
 
 #[tokio::test(start_paused = true)]

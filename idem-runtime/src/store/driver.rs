@@ -1,6 +1,7 @@
 //! What the engines of sqlx have in common: their transactions, and what their errors mean.
 
 use std::error::Error;
+use std::time::Duration;
 
 use sqlx::error::DatabaseError;
 use sqlx_core::transaction::TransactionManager;
@@ -28,6 +29,14 @@ pub(super) fn met(found: Option<Row>) -> Result<Claimed, StoreError> {
         None => Err(StoreError::found("the claim that was there has just gone", Fault::Contention)),
     }
 }
+
+/// Whole seconds as the ledger has them.
+pub(super) fn seconds(duration: Duration) -> i64 {
+    i64::try_from(duration.as_secs()).unwrap_or(i64::MAX / 4).min(i64::MAX / 4)
+}
+
+/// After how many seconds without a sign of life a consumer was not running.
+pub(super) const GAP: i64 = 90;
 
 /// A reply is written to our own claim or to none.
 pub(super) fn kept(rows: u64) -> Result<(), StoreError> {

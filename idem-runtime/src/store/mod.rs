@@ -34,6 +34,7 @@ use time::OffsetDateTime;
 use tokio::time::timeout;
 
 use crate::backoff::Backoff;
+use crate::horizon::Retention;
 use crate::key::{Digest, Fingerprint};
 use crate::outcome::Reply;
 use step::Step;
@@ -100,6 +101,39 @@ pub trait Store: Clone + Send + Sync + 'static {
     /// What an error that a handler returned means; `None` when it is not the database's.
     fn fault_of(error: &(dyn Error + 'static)) -> Option<Fault>;
 
+    /// Writes down what the keys of a scope are made of, unless that is there, and reads what is.
+    fn register(
+        &self,
+        scope: &ScopeKeys,
+    ) -> impl Future<Output = Result<ScopeKeys, StoreError>> + Send;
+
+    /// Writes down that a consumer of the scope is running, and raises how long claims are kept to
+    /// what it declares. A time in which none was running is added to the downtime, until one has
+    /// been running for as long as claims are kept.
+    fn keep_alive(
+        &self,
+        scope: &str,
+        retention: Retention,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// The scopes whose claims are not kept for ever.
+    fn scopes(&self) -> impl Future<Output = Result<Vec<String>, StoreError>> + Send;
+
+    /// Deletes at most so many of a scope's claims that have outlived their retention, the oldest
+    /// first, and says how many; `None` if somebody else is pruning this ledger. The statement
+    /// itself keeps what the scope's row says is to be kept.
+    fn prune(
+        &self,
+        scope: &str,
+        rows_max: u32,
+    ) -> impl Future<Output = Result<Option<u64>, StoreError>> + Send;
+
+    /// Up to when the claims of a scope have been pruned, in seconds since 1970; 0 if never.
+    fn pruned_before(
+        transaction: &mut Self::Transaction,
+        scope: &str,
+    ) -> impl Future<Output = Result<i64, StoreError>> + Send;
+
     /// Creates or updates the ledger's tables. Safe to run by several processes at once, and again.
     fn migrate(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
 
@@ -159,6 +193,13 @@ pub trait Work<S: Store>: Sized + Send {
     /// Claims a key for it.
     fn claim(&mut self, claim: &Claim) -> impl Future<Output = Result<Claimed, StoreError>> + Send;
 
+    /// Whether a claim that was made at this time may have been pruned.
+    fn may_be_forgotten(
+        &mut self,
+        scope: &'static str,
+        at: OffsetDateTime,
+    ) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
     /// Keeps a reply with the claim, for duplicates.
     fn keep(&mut self, reply: &Reply) -> impl Future<Output = Result<(), StoreError>> + Send;
 
@@ -186,6 +227,17 @@ impl<S: Store> Work<S> for Tx<S> {
         let claimed = in_time("claim", Fault::Unavailable, claimed).await?;
         self.claimed = Some(claim.digest);
         Ok(claimed)
+    }
+
+    async fn may_be_forgotten(
+        &mut self,
+        scope: &'static str,
+        at: OffsetDateTime,
+    ) -> Result<bool, StoreError> {
+        let pruned_before = S::pruned_before(&mut self.transaction, scope);
+        let pruned_before =
+            in_time("read what was pruned", Fault::Unavailable, pruned_before).await?;
+        Ok(at.unix_timestamp() < pruned_before)
     }
 
     async fn keep(&mut self, reply: &Reply) -> Result<(), StoreError> {
@@ -224,6 +276,42 @@ pub(crate) async fn find<S: Store>(
     digest: Digest,
 ) -> Result<Option<Earlier>, StoreError> {
     in_time("read the claim", Fault::Unavailable, store.find(digest)).await
+}
+
+/// Refuses a handler whose scope has keys of another kind in the ledger: what was done under those
+/// would be done again.
+pub(crate) async fn register<S: Store>(store: &S, scope: &ScopeKeys) -> Result<(), StoreError> {
+    let registered = in_time("register the scope", Fault::Unavailable, store.register(scope));
+    let there = registered.await?;
+    if there == *scope {
+        return Ok(());
+    }
+    let problem = format!(
+        "scope `{}` has level {} and key `{}` in this ledger, and the handler has level {} and key \
+         `{}`; give the handler another `scope`, under which what was done before counts as not \
+         done",
+        scope.scope, there.level, there.key, scope.level, scope.key
+    );
+    Err(StoreError::found(problem, Fault::Refused))
+}
+
+/// Prunes in a step of its own, which ends by itself.
+pub(crate) async fn prune<S: Store>(
+    store: &S,
+    scope: &str,
+    rows_max: u32,
+) -> Result<Option<u64>, StoreError> {
+    let (store, scope) = (store.clone(), scope.to_owned());
+    let pruned = Step::new(async move { store.prune(&scope, rows_max).await });
+    in_time("prune", Fault::Unavailable, pruned).await
+}
+
+pub(crate) async fn keep_alive<S: Store>(
+    store: &S,
+    scope: &'static str,
+    retention: Retention,
+) -> Result<(), StoreError> {
+    in_time("keep alive", Fault::Unavailable, store.keep_alive(scope, retention)).await
 }
 
 /// How long we wait for an answer to one of our own steps. Where the server has fallen silent, the
@@ -305,6 +393,14 @@ impl<S: Store> Work<S> for NoTransaction {
         Ok(Self)
     }
 
+    async fn may_be_forgotten(
+        &mut self,
+        _: &'static str,
+        _: OffsetDateTime,
+    ) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
     async fn keep(&mut self, _: &Reply) -> Result<(), StoreError> {
         Err(StoreError::found(NOTHING_TO_KEEP_WITH, Fault::Refused))
     }
@@ -333,6 +429,17 @@ pub struct Claim {
     pub digest: Digest,
     /// What must agree among messages of this key.
     pub same: Fingerprint,
+}
+
+/// What the keys of a scope are made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScopeKeys {
+    /// The scope.
+    pub scope: String,
+    /// The handler's level.
+    pub level: i16,
+    /// The fields of its key in their order, separated by commas; empty at level 1.
+    pub key: String,
 }
 
 /// A committed claim, as a later one finds it.

@@ -19,7 +19,8 @@ use sqlx::{AssertSqlSafe, Connection, Database, Executor, MySql, Row, SqlSafeStr
 use sqlx_core::transaction::TransactionManager;
 use tokio::time::timeout;
 
-use super::{Claim, Claimed, Earlier, Fault, Store, StoreError, driver, migration};
+use super::{Claim, Claimed, Earlier, Fault, ScopeKeys, Store, StoreError, driver, migration};
+use crate::horizon::Retention;
 use crate::key::Digest;
 use crate::outcome::Reply;
 
@@ -160,6 +161,7 @@ impl Store for Mysql {
     const MIGRATIONS: &'static [&'static str] = &[
         include_str!("migrations/mysql/0001_claims.sql"),
         include_str!("migrations/mysql/0002_replies.sql"),
+        include_str!("migrations/mysql/0003_scopes.sql"),
     ];
 
     async fn begin(&self) -> Result<MysqlTransaction, StoreError> {
@@ -276,6 +278,81 @@ impl Store for Mysql {
 
     fn fault_of(error: &(dyn Error + 'static)) -> Option<Fault> {
         driver::fault_in(error, server_fault)
+    }
+
+    async fn register(&self, scope: &ScopeKeys) -> Result<ScopeKeys, StoreError> {
+        // A repeated insert changes nothing.
+        const REGISTER: &str = "\
+            INSERT INTO idem_scope (scope, level, key_fields, seen_at, running_since) \
+            VALUES (?, ?, ?, unix_timestamp(), unix_timestamp()) \
+            ON DUPLICATE KEY UPDATE level = level";
+        sqlx::query(REGISTER)
+            .bind(&scope.scope)
+            .bind(scope.level)
+            .bind(&scope.key)
+            .execute(&self.pool)
+            .await
+            .map_err(failed("register the scope"))?;
+        let (level, key) =
+            sqlx::query_as("SELECT level, key_fields FROM idem_scope WHERE scope = ?")
+                .bind(&scope.scope)
+                .fetch_one(&self.pool)
+                .await
+                .map_err(failed("register the scope"))?;
+        Ok(ScopeKeys { scope: scope.scope.clone(), level, key })
+    }
+
+    async fn keep_alive(&self, scope: &str, retention: Retention) -> Result<(), StoreError> {
+        // Assignments happen in this order, and see what those before them have assigned.
+        const KEEP_ALIVE: &str = "\
+            UPDATE idem_scope CROSS JOIN (SELECT unix_timestamp() AS now, ? AS gap) AS clock SET \
+                downtime = CASE WHEN now - seen_at > gap THEN downtime + (now - seen_at) \
+                                WHEN now - running_since > greatest(horizon, retention) + downtime THEN 0 \
+                                ELSE downtime END, \
+                running_since = CASE WHEN now - seen_at > gap THEN now ELSE running_since END, \
+                seen_at = greatest(seen_at, now), \
+                horizon = greatest(coalesce(horizon, 0), ?), \
+                retention = greatest(coalesce(retention, 0), ?) \
+            WHERE scope = ?";
+        sqlx::query(KEEP_ALIVE)
+            .bind(driver::GAP)
+            .bind(driver::seconds(retention.horizon))
+            .bind(driver::seconds(retention.kept))
+            .bind(scope)
+            .execute(&self.pool)
+            .await
+            .map_err(failed("keep alive"))?;
+        Ok(())
+    }
+
+    async fn scopes(&self) -> Result<Vec<String>, StoreError> {
+        sqlx::query_scalar(
+            "SELECT scope FROM idem_scope WHERE retention IS NOT NULL ORDER BY scope",
+        )
+        .fetch_all(&self.pool)
+        .await
+        .map_err(failed("read the scopes"))
+    }
+
+    async fn prune(&self, scope: &str, rows_max: u32) -> Result<Option<u64>, StoreError> {
+        let mut connection = self.pool.acquire().await.map_err(failed("prune"))?;
+        let pruned = prune_alone(&mut connection, scope, rows_max).await;
+        // Closing gives the lock back, whatever happened.
+        connection.close().await.ok();
+        pruned.map_err(failed("prune"))
+    }
+
+    async fn pruned_before(
+        transaction: &mut MysqlTransaction,
+        scope: &str,
+    ) -> Result<i64, StoreError> {
+        let pruned_before =
+            sqlx::query_scalar("SELECT pruned_before FROM idem_scope WHERE scope = ?")
+                .bind(scope)
+                .fetch_optional(&mut **transaction)
+                .await
+                .map_err(failed("read what was pruned"))?;
+        Ok(pruned_before.unwrap_or(0))
     }
 
     async fn migrate(&self) -> Result<(), StoreError> {
@@ -399,6 +476,40 @@ async fn migrate_alone(connection: &mut MySqlConnection) -> Result<(), StoreErro
             .map_err(failed("migrate"))?;
     }
     Ok(())
+}
+
+/// Deletes claims, unless somebody else does.
+async fn prune_alone(
+    connection: &mut MySqlConnection,
+    scope: &str,
+    rows_max: u32,
+) -> Result<Option<u64>, sqlx::Error> {
+    const LOCK: &str = "SELECT coalesce(get_lock(concat('idemp:', sha1(database())), 0), 0)";
+    const PRUNED: &str = "\
+        UPDATE idem_scope SET pruned_before = \
+            greatest(pruned_before, seen_at - greatest(horizon, retention) - downtime) \
+        WHERE scope = ? AND retention IS NOT NULL";
+    const PRUNE: &str = "\
+        DELETE FROM idem_claim WHERE scope = ? AND claimed_at < \
+            (SELECT from_unixtime(seen_at - greatest(horizon, retention) - downtime) \
+             FROM idem_scope WHERE scope = ?) \
+        ORDER BY claimed_at LIMIT ?";
+    // In zones with summer time an hour comes twice a year.
+    connection.execute("SET time_zone = '+00:00', autocommit = 1").await?;
+    let locked: i64 = sqlx::query_scalar(LOCK).fetch_one(&mut *connection).await?;
+    if locked == 0 {
+        return Ok(None);
+    }
+    let mut transaction = connection.begin().await?;
+    sqlx::query(PRUNED).bind(scope).execute(&mut *transaction).await?;
+    let deleted = sqlx::query(PRUNE)
+        .bind(scope)
+        .bind(scope)
+        .bind(rows_max)
+        .execute(&mut *transaction)
+        .await?;
+    transaction.commit().await?;
+    Ok(Some(deleted.rows_affected()))
 }
 
 /// Whether a migration's statement failed since it was applied before.

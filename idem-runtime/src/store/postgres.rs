@@ -9,8 +9,10 @@ use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Connection, Executor};
 
 use super::{
-    Claim, Claimed, Earlier, Fate, Fault, Store, StoreError, TransactionId, driver, migration,
+    Claim, Claimed, Earlier, Fate, Fault, ScopeKeys, Store, StoreError, TransactionId, driver,
+    migration,
 };
+use crate::horizon::Retention;
 use crate::key::Digest;
 use crate::outcome::Reply;
 
@@ -28,6 +30,9 @@ const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Migrations that start together wait for each other on this advisory lock: `idem` in ASCII.
 const MIGRATION_LOCK: i64 = 0x6964_656d;
+
+/// Whoever prunes holds this advisory lock: `idep` in ASCII.
+const PRUNE_LOCK: i64 = 0x6964_6570;
 
 const SWALLOWED_ERROR: &str = "the handler ignored an error of a statement in its transaction, \
      which can only be rolled back; return the error, or use a savepoint";
@@ -166,6 +171,7 @@ impl Store for Postgres {
     const MIGRATIONS: &'static [&'static str] = &[
         include_str!("migrations/postgres/0001_claims.sql"),
         include_str!("migrations/postgres/0002_replies.sql"),
+        include_str!("migrations/postgres/0003_scopes.sql"),
     ];
 
     async fn begin(&self) -> Result<PostgresTransaction, StoreError> {
@@ -263,6 +269,107 @@ impl Store for Postgres {
 
     fn fault_of(error: &(dyn Error + 'static)) -> Option<Fault> {
         driver::fault_in(error, server_fault)
+    }
+
+    async fn register(&self, scope: &ScopeKeys) -> Result<ScopeKeys, StoreError> {
+        const REGISTER: &str = "\
+            INSERT INTO idem_scope (scope, level, key_fields, seen_at, running_since) \
+            SELECT $1, $2, $3, now, now FROM (SELECT extract(epoch FROM now())::bigint) AS clock (now) \
+            ON CONFLICT (scope) DO NOTHING";
+        sqlx::query(REGISTER)
+            .bind(&scope.scope)
+            .bind(scope.level)
+            .bind(&scope.key)
+            .execute(&self.pool)
+            .await
+            .map_err(failed("register the scope"))?;
+        let (level, key) =
+            sqlx::query_as("SELECT level, key_fields FROM idem_scope WHERE scope = $1")
+                .bind(&scope.scope)
+                .fetch_one(&self.pool)
+                .await
+                .map_err(failed("register the scope"))?;
+        Ok(ScopeKeys { scope: scope.scope.clone(), level, key })
+    }
+
+    async fn keep_alive(&self, scope: &str, retention: Retention) -> Result<(), StoreError> {
+        const KEEP_ALIVE: &str = "\
+            UPDATE idem_scope SET \
+                downtime = CASE WHEN now - seen_at > $4 THEN downtime + (now - seen_at) \
+                                WHEN now - running_since > greatest(horizon, retention) + downtime THEN 0 \
+                                ELSE downtime END, \
+                running_since = CASE WHEN now - seen_at > $4 THEN now ELSE running_since END, \
+                seen_at = greatest(seen_at, now), \
+                horizon = greatest(horizon, $2), \
+                retention = greatest(retention, $3) \
+            FROM (SELECT extract(epoch FROM now())::bigint) AS clock (now) WHERE scope = $1";
+        sqlx::query(KEEP_ALIVE)
+            .bind(scope)
+            .bind(driver::seconds(retention.horizon))
+            .bind(driver::seconds(retention.kept))
+            .bind(driver::GAP)
+            .execute(&self.pool)
+            .await
+            .map_err(failed("keep alive"))?;
+        Ok(())
+    }
+
+    async fn scopes(&self) -> Result<Vec<String>, StoreError> {
+        sqlx::query_scalar(
+            "SELECT scope FROM idem_scope WHERE retention IS NOT NULL ORDER BY scope",
+        )
+        .fetch_all(&self.pool)
+        .await
+        .map_err(failed("read the scopes"))
+    }
+
+    async fn prune(&self, scope: &str, rows_max: u32) -> Result<Option<u64>, StoreError> {
+        const ALONE: &str = "SELECT pg_try_advisory_xact_lock($1)";
+        const PRUNE: &str = "\
+            DELETE FROM idem_claim WHERE ctid = ANY (ARRAY( \
+                SELECT ctid FROM idem_claim WHERE scope = $1 AND claimed_at < \
+                    (SELECT to_timestamp(seen_at - greatest(horizon, retention) - downtime) \
+                     FROM idem_scope WHERE scope = $1) \
+                ORDER BY claimed_at LIMIT $2))";
+        const PRUNED: &str = "\
+            UPDATE idem_scope SET pruned_before = \
+                greatest(pruned_before, seen_at - greatest(horizon, retention) - downtime) \
+            WHERE scope = $1";
+        let failed = failed("prune");
+        let mut transaction = self.pool.begin().await.map_err(&failed)?;
+        let is_alone: bool = sqlx::query_scalar(ALONE)
+            .bind(PRUNE_LOCK)
+            .fetch_one(&mut *transaction)
+            .await
+            .map_err(&failed)?;
+        if !is_alone {
+            return Ok(None);
+        }
+        // First, so that the row is locked: the consumers' signs of life wait, and both statements
+        // see the same.
+        let pruned = sqlx::query(PRUNED).bind(scope).execute(&mut *transaction);
+        pruned.await.map_err(&failed)?;
+        let deleted = sqlx::query(PRUNE)
+            .bind(scope)
+            .bind(i64::from(rows_max))
+            .execute(&mut *transaction)
+            .await
+            .map_err(&failed)?;
+        transaction.commit().await.map_err(&failed)?;
+        Ok(Some(deleted.rows_affected()))
+    }
+
+    async fn pruned_before(
+        transaction: &mut PostgresTransaction,
+        scope: &str,
+    ) -> Result<i64, StoreError> {
+        let pruned_before =
+            sqlx::query_scalar("SELECT pruned_before FROM idem_scope WHERE scope = $1")
+                .bind(scope)
+                .fetch_optional(&mut **transaction)
+                .await
+                .map_err(failed("read what was pruned"))?;
+        Ok(pruned_before.unwrap_or(0))
     }
 
     async fn migrate(&self) -> Result<(), StoreError> {

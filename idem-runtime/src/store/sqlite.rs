@@ -10,7 +10,8 @@ use sqlx::sqlite::{
 };
 use sqlx::{Executor, SqliteConnection};
 
-use super::{Claim, Claimed, Earlier, Fault, Store, StoreError, driver, migration};
+use super::{Claim, Claimed, Earlier, Fault, ScopeKeys, Store, StoreError, driver, migration};
+use crate::horizon::Retention;
 use crate::key::Digest;
 use crate::outcome::Reply;
 
@@ -122,6 +123,7 @@ impl Store for Sqlite {
     const MIGRATIONS: &'static [&'static str] = &[
         include_str!("migrations/sqlite/0001_claims.sql"),
         include_str!("migrations/sqlite/0002_replies.sql"),
+        include_str!("migrations/sqlite/0003_scopes.sql"),
     ];
 
     async fn begin(&self) -> Result<SqliteTransaction, StoreError> {
@@ -206,6 +208,96 @@ impl Store for Sqlite {
 
     fn fault_of(error: &(dyn Error + 'static)) -> Option<Fault> {
         driver::fault_in(error, server_fault)
+    }
+
+    async fn register(&self, scope: &ScopeKeys) -> Result<ScopeKeys, StoreError> {
+        const REGISTER: &str = "\
+            INSERT INTO idem_scope (scope, level, key_fields, seen_at, running_since) \
+            VALUES (?, ?, ?, unixepoch(), unixepoch()) ON CONFLICT (scope) DO NOTHING";
+        sqlx::query(REGISTER)
+            .bind(&scope.scope)
+            .bind(scope.level)
+            .bind(&scope.key)
+            .execute(&self.pool)
+            .await
+            .map_err(failed("register the scope"))?;
+        let (level, key) =
+            sqlx::query_as("SELECT level, key_fields FROM idem_scope WHERE scope = ?")
+                .bind(&scope.scope)
+                .fetch_one(&self.pool)
+                .await
+                .map_err(failed("register the scope"))?;
+        Ok(ScopeKeys { scope: scope.scope.clone(), level, key })
+    }
+
+    async fn keep_alive(&self, scope: &str, retention: Retention) -> Result<(), StoreError> {
+        const KEEP_ALIVE: &str = "\
+            UPDATE idem_scope SET \
+                downtime = CASE WHEN unixepoch() - seen_at > $4 THEN downtime + (unixepoch() - seen_at) \
+                                WHEN unixepoch() - running_since > max(horizon, retention) + downtime THEN 0 \
+                                ELSE downtime END, \
+                running_since = CASE WHEN unixepoch() - seen_at > $4 THEN unixepoch() ELSE running_since END, \
+                seen_at = max(seen_at, unixepoch()), \
+                horizon = max(coalesce(horizon, 0), $2), \
+                retention = max(coalesce(retention, 0), $3) \
+            WHERE scope = $1";
+        sqlx::query(KEEP_ALIVE)
+            .bind(scope)
+            .bind(driver::seconds(retention.horizon))
+            .bind(driver::seconds(retention.kept))
+            .bind(driver::GAP)
+            .execute(&self.pool)
+            .await
+            .map_err(failed("keep alive"))?;
+        Ok(())
+    }
+
+    async fn scopes(&self) -> Result<Vec<String>, StoreError> {
+        sqlx::query_scalar(
+            "SELECT scope FROM idem_scope WHERE retention IS NOT NULL ORDER BY scope",
+        )
+        .fetch_all(&self.pool)
+        .await
+        .map_err(failed("read the scopes"))
+    }
+
+    /// The write lock of the database keeps others from pruning at the same time.
+    async fn prune(&self, scope: &str, rows_max: u32) -> Result<Option<u64>, StoreError> {
+        const PRUNED: &str = "\
+            UPDATE idem_scope SET pruned_before = \
+                max(pruned_before, seen_at - max(horizon, retention) - downtime) \
+            WHERE scope = ? AND retention IS NOT NULL";
+        const PRUNE: &str = "\
+            DELETE FROM idem_claim WHERE digest IN ( \
+                SELECT digest FROM idem_claim WHERE scope = $1 AND claimed_at < \
+                    (SELECT seen_at - max(horizon, retention) - downtime \
+                     FROM idem_scope WHERE scope = $1) \
+                ORDER BY claimed_at LIMIT $2)";
+        let failed = failed("prune");
+        let mut transaction = self.pool.begin_with("BEGIN IMMEDIATE").await.map_err(&failed)?;
+        let pruned = sqlx::query(PRUNED).bind(scope).execute(&mut *transaction);
+        pruned.await.map_err(&failed)?;
+        let deleted = sqlx::query(PRUNE)
+            .bind(scope)
+            .bind(rows_max)
+            .execute(&mut *transaction)
+            .await
+            .map_err(&failed)?;
+        transaction.commit().await.map_err(&failed)?;
+        Ok(Some(deleted.rows_affected()))
+    }
+
+    async fn pruned_before(
+        transaction: &mut SqliteTransaction,
+        scope: &str,
+    ) -> Result<i64, StoreError> {
+        let pruned_before =
+            sqlx::query_scalar("SELECT pruned_before FROM idem_scope WHERE scope = ?")
+                .bind(scope)
+                .fetch_optional(&mut **transaction)
+                .await
+                .map_err(failed("read what was pruned"))?;
+        Ok(pruned_before.unwrap_or(0))
     }
 
     async fn migrate(&self) -> Result<(), StoreError> {

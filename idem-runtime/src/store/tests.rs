@@ -112,6 +112,26 @@ impl Store for Silent {
         None
     }
 
+    async fn register(&self, scope: &ScopeKeys) -> Result<ScopeKeys, StoreError> {
+        Ok(scope.clone())
+    }
+
+    async fn keep_alive(&self, _: &str, _: Retention) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn scopes(&self) -> Result<Vec<String>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn prune(&self, _: &str, _: u32) -> Result<Option<u64>, StoreError> {
+        Ok(Some(0))
+    }
+
+    async fn pruned_before(_: &mut Open, _: &str) -> Result<i64, StoreError> {
+        Ok(0)
+    }
+
     async fn migrate(&self) -> Result<(), StoreError> {
         Ok(())
     }

@@ -141,6 +141,7 @@ pub(crate) async fn claims_of_the_first_version_are_kept_by_migrations<E: Engine
     let columns = E::FIRST_COLUMNS;
     engine.execute(&format!("CREATE TABLE kept AS SELECT {columns} FROM idem_claim")).await;
     engine.execute("DROP TABLE idem_claim").await;
+    engine.execute("DROP TABLE idem_scope").await;
     engine.execute("DELETE FROM idem_migration WHERE version > 1").await;
     engine.execute(E::Store::MIGRATIONS[0]).await;
     engine.execute(&format!("INSERT INTO idem_claim ({columns}) SELECT {columns} FROM kept")).await;

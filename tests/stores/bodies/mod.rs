@@ -3,6 +3,7 @@
 pub(crate) mod claims;
 pub(crate) mod contention;
 pub(crate) mod failures;
+pub(crate) mod pruning;
 pub(crate) mod replies;
 pub(crate) mod transactions;
 

@@ -78,6 +78,14 @@ impl super::Engine for OnMysql {
         self.database.with_connections(1)
     }
 
+    async fn in_time_zone(&self, zone: &str) -> Mysql {
+        self.database.in_time_zone(zone)
+    }
+
+    fn age_claims(hours: u32) -> String {
+        format!("UPDATE idem_claim SET claimed_at = claimed_at - INTERVAL {hours} HOUR")
+    }
+
     async fn count(&self, sql: &'static str) -> i64 {
         sqlx::query_scalar(sql).fetch_one(self.database.store.pool()).await.expect("a count")
     }

@@ -58,6 +58,15 @@ impl super::Engine for OnSqlite {
         self.file.store.clone()
     }
 
+    /// It has none.
+    async fn in_time_zone(&self, _: &str) -> Sqlite {
+        self.file.store.clone()
+    }
+
+    fn age_claims(hours: u32) -> String {
+        format!("UPDATE idem_claim SET claimed_at = claimed_at - {hours} * 3600")
+    }
+
     async fn count(&self, sql: &'static str) -> i64 {
         sqlx::query_scalar(sql).fetch_one(self.file.store.pool()).await.expect("a count")
     }

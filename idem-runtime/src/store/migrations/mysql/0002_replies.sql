@@ -3,4 +3,4 @@
 ALTER TABLE idem_claim
     ADD COLUMN same  VARBINARY(3072) NOT NULL DEFAULT '',
     ADD COLUMN reply MEDIUMBLOB,
-    ADD INDEX idem_claim_age (claimed_at);
+    ADD INDEX idem_claim_age (scope(191), claimed_at);

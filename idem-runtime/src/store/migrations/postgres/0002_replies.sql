@@ -2,4 +2,4 @@
 ALTER TABLE idem_claim
     ADD COLUMN same  bytea NOT NULL DEFAULT '',
     ADD COLUMN reply bytea;
-CREATE INDEX idem_claim_age ON idem_claim (claimed_at);
+CREATE INDEX idem_claim_age ON idem_claim (scope, claimed_at);

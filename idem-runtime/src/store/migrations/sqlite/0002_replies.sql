@@ -1,4 +1,4 @@
 -- What must agree among messages of one key, the reply for duplicates, and an index to prune by.
 ALTER TABLE idem_claim ADD COLUMN same BLOB NOT NULL DEFAULT x'';
 ALTER TABLE idem_claim ADD COLUMN reply BLOB;
-CREATE INDEX idem_claim_age ON idem_claim (claimed_at);
+CREATE INDEX idem_claim_age ON idem_claim (scope, claimed_at);

@@ -1,0 +1,78 @@
+//! What a running consumer does for its ledger: it says that it is alive, and prunes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+use tracing::{debug, info, warn};
+
+use super::Shared;
+use crate::handler::Level;
+use crate::horizon::Retention;
+use crate::outcome::Chain;
+use crate::prune::{Pruned, prune};
+use crate::store::{self, ScopeKeys, Store, StoreError};
+
+/// Signs of life are this far apart.
+const ALIVE_EVERY: Duration = Duration::from_secs(30);
+
+/// Prunings are this far apart.
+const PRUNE_EVERY: Duration = Duration::from_secs(5 * 60);
+
+impl<S: Store> Shared<S> {
+    /// Refuses a handler whose scope has keys of another kind in the ledger, and says that this
+    /// consumer is alive.
+    pub(super) async fn enter_ledger(&self) -> Result<(), StoreError> {
+        let spec = self.handler.spec();
+        if spec.level == Level::Zero {
+            return Ok(());
+        }
+        let keys = ScopeKeys {
+            scope: spec.scope.to_owned(),
+            level: i16::from(spec.level.number()),
+            key: spec.key.join(", "),
+        };
+        store::register(&self.store, &keys).await?;
+        match self.retention {
+            Some(retention) => store::keep_alive(&self.store, spec.scope, retention).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Keeps the ledger in the background until the tasks are dropped.
+    pub(super) fn keep_ledger(self: &Arc<Self>) -> JoinSet<()> {
+        let mut tasks = JoinSet::new();
+        let spec = self.handler.spec();
+        if let (Some(retention), Level::One | Level::Two) = (self.retention, spec.level) {
+            let shared = Arc::clone(self);
+            tasks.spawn(async move { shared.keep_alive(spec.scope, retention).await });
+            let shared = Arc::clone(self);
+            tasks.spawn(async move { shared.keep_pruned(spec.scope).await });
+        }
+        tasks
+    }
+
+    async fn keep_alive(&self, scope: &'static str, retention: Retention) {
+        loop {
+            sleep(ALIVE_EVERY).await;
+            if let Err(error) = store::keep_alive(&self.store, scope, retention).await {
+                warn!(scope, error = %Chain(&error), "the ledger does not know that we are alive");
+            }
+        }
+    }
+
+    /// Errors wait for the next time: a claim that is kept for too long does no harm.
+    async fn keep_pruned(&self, scope: &str) {
+        loop {
+            let progress = |deleted| debug!(scope, deleted, "pruning");
+            match prune(&self.store, Some(scope), progress).await {
+                Ok(Pruned::All(0) | Pruned::Elsewhere(_)) => {}
+                Ok(Pruned::All(deleted)) => info!(scope, deleted, "pruned"),
+                Err(error) => warn!(scope, error = %Chain(&error), "not pruned"),
+            }
+            // Not all consumers at the same time.
+            sleep(PRUNE_EVERY.mul_f64(0.8 + 0.4 * fastrand::f64())).await;
+        }
+    }
+}

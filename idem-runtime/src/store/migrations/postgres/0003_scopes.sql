@@ -1,0 +1,15 @@
+-- One row for each scope: what its keys are made of, and how long its claims are kept, both in
+-- seconds; without a retention they are kept for ever.
+-- Times are seconds since 1970 by this database's clock: when a consumer was last running; for how
+-- long none was, and since when one has been; and up to when claims have been pruned.
+CREATE TABLE idem_scope (
+    scope         text     NOT NULL PRIMARY KEY,
+    level         smallint NOT NULL,
+    key_fields    text     NOT NULL,
+    horizon       bigint,
+    retention     bigint,
+    seen_at       bigint   NOT NULL,
+    downtime      bigint   NOT NULL DEFAULT 0,
+    running_since bigint   NOT NULL,
+    pruned_before bigint   NOT NULL DEFAULT 0
+);
