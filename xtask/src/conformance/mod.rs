@@ -23,7 +23,7 @@ use crate::report::Report;
 use crate::shell::Shell;
 
 /// Which suites to run.
-#[derive(Debug, Default, Args)]
+#[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Run only a selection of the cases, for all suites together in less than five minutes
     #[arg(long)]
@@ -32,6 +32,13 @@ pub(crate) struct Options {
     /// The suites to run, by default all
     #[arg(value_name = "SUITE")]
     pub(crate) suites: Vec<Suite>,
+}
+
+impl Options {
+    /// A selection of all suites.
+    pub(crate) fn quick() -> Self {
+        Self { quick: true, suites: Vec::new() }
+    }
 }
 
 /// The tests of one client.
