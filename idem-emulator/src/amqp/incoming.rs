@@ -205,7 +205,9 @@ impl Destination {
     pub(super) fn of(node: &Node) -> Result<Self, AmqpError> {
         let refuse = |text: &'static str| Err(AmqpError::new("amqp:not-allowed", text));
         match (node.part, node.queue.kind()) {
-            (Part::DeadLetter, _) => refuse("messages cannot be sent to a dead-letter queue"),
+            (Part::DeadLetter | Part::Transfer, _) => {
+                refuse("messages cannot be sent to a dead-letter queue")
+            }
             (Part::Main, Kind::Subscription) => {
                 refuse("messages cannot be sent to a subscription; send to its topic")
             }

@@ -717,7 +717,7 @@ fn check_source(node: &Node) -> Result<(), AmqpError> {
             "the entity forwards its messages; receive from where they go"
         }
     };
-    let keeps = node.part == Part::DeadLetter || node.queue.keeps_messages();
+    let keeps = node.part != Part::Main || node.queue.keeps_messages();
     if keeps { Ok(()) } else { Err(AmqpError::new("amqp:not-allowed", text)) }
 }
 

@@ -177,7 +177,7 @@ impl Queue {
                 self.defer(state, part, token);
             }
             Settlement::DeadLetter { reason, description, properties } => {
-                if part == Part::DeadLetter {
+                if part != Part::Main {
                     return Err(SettleError::AlreadyDeadLettered);
                 }
                 amend(state, part, token, properties)?;
