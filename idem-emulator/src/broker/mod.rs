@@ -14,6 +14,7 @@ mod store;
 mod tests;
 mod timers;
 mod topology;
+mod transaction;
 mod waiters;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,6 +36,7 @@ pub(crate) use queue::{
 };
 use topology::Directory;
 pub(crate) use topology::Topology;
+pub(crate) use transaction::{Transaction, TransactionError};
 pub(crate) use waiters::ConsumerId;
 
 use crate::clock::{Clock, OnAdvance, Timestamp};

@@ -1,5 +1,6 @@
 //! A queue with its dead-letter queue: the state machine of messages and locks.
 
+mod commit;
 mod due;
 mod receive;
 mod route;

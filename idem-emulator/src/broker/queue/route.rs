@@ -100,8 +100,12 @@ impl Queue {
 
     /// Whether the subscriptions that would get these messages have room. Others may fill them
     /// meanwhile: what is on its way is let in.
-    pub(super) fn check_targets(&self, submissions: &[Submission]) -> Result<(), SendError> {
-        self.subscriptions().iter().try_for_each(|queue| queue.check_room_for(submissions))
+    pub(super) fn check_targets<'a>(
+        &self,
+        submissions: impl Iterator<Item = &'a Submission> + Clone,
+    ) -> Result<(), SendError> {
+        let subscriptions = self.subscriptions();
+        subscriptions.iter().try_for_each(|queue| queue.check_room_for(submissions.clone()))
     }
 
     /// Nothing is locked here. The number of forwards bounds the depth.

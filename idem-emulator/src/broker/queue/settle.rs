@@ -50,6 +50,8 @@ pub(crate) enum SettleError {
         "The properties set on the message would exceed {PROPERTIES_MAX} bytes with the others."
     )]
     PropertiesTooLarge,
+    #[error("The message is part of a transaction that has not ended yet.")]
+    InTransaction,
 }
 
 impl SettleError {
@@ -58,7 +60,9 @@ impl SettleError {
         match self {
             Self::LockLost => "com.microsoft:message-lock-lost",
             Self::SessionLockLost => "com.microsoft:session-lock-lost",
-            Self::AlreadyDeadLettered | Self::LockedBySession => "amqp:not-allowed",
+            Self::AlreadyDeadLettered | Self::LockedBySession | Self::InTransaction => {
+                "amqp:not-allowed"
+            }
             Self::PropertiesTooLarge => "com.microsoft:argument-out-of-range",
         }
     }
@@ -73,7 +77,7 @@ impl Queue {
         settlement: Settlement,
     ) -> Result<Acknowledgement, SettleError> {
         self.step(|state, now| {
-            let result = self.settle_locked(state, part, token, settlement);
+            let result = self.settle_locked(state, part, token, settlement, now);
             if let Err(error) = result {
                 let message = state.store(part).locked(token);
                 let id = message.and_then(|message| message.id.as_ref());
@@ -93,8 +97,9 @@ impl Queue {
         part: Part,
         token: Uuid,
         settlement: Settlement,
+        now: Timestamp,
     ) -> Result<Acknowledgement, SettleError> {
-        let message = self.check_settlement(state, part, token, &settlement)?;
+        let message = self.check_settlement(state, part, token, &settlement, now)?;
         let completes = settlement == Settlement::Complete;
         let possible = |fault| completes || !matches!(fault, SettlementFault::Forget);
         let Some((fault, decision)) = self.decide(part, message, possible) else {
@@ -141,14 +146,19 @@ impl Queue {
     }
 
     /// The message under `token`, if this can be done with it.
-    fn check_settlement<'a>(
+    pub(super) fn check_settlement<'a>(
         &self,
         state: &'a mut State,
         part: Part,
         token: Uuid,
         settlement: &Settlement,
+        now: Timestamp,
     ) -> Result<&'a Message, SettleError> {
-        let message = state.store(part).locked(token).ok_or(self.lock_lost(part))?;
+        let store = state.store(part);
+        let message = store.locked(token).ok_or(self.lock_lost(part))?;
+        if store.is_reserved(token, now) {
+            return Err(SettleError::InTransaction);
+        }
         let properties = match settlement {
             Settlement::Complete | Settlement::Release => return Ok(message),
             Settlement::DeadLetter { .. } if part != Part::Main => {
@@ -166,7 +176,7 @@ impl Queue {
     }
 
     /// Does what has been checked.
-    fn apply(&self, state: &mut State, part: Part, token: Uuid, settlement: Settlement) {
+    pub(super) fn apply(&self, state: &mut State, part: Part, token: Uuid, settlement: Settlement) {
         match settlement {
             Settlement::Complete => {
                 if let Some(removed) = state.store(part).remove_locked(token) {
@@ -197,7 +207,7 @@ impl Queue {
         }
     }
 
-    fn lock_lost(&self, part: Part) -> SettleError {
+    pub(super) fn lock_lost(&self, part: Part) -> SettleError {
         if self.requires_sessions(part) {
             SettleError::SessionLockLost
         } else {
