@@ -1,7 +1,9 @@
 //! The `idem` command. One file a subcommand.
 
+mod database;
 mod emulator;
 mod migrate;
+mod prune;
 
 use clap::{Parser, Subcommand};
 
@@ -17,6 +19,7 @@ struct Arguments {
 enum Command {
     Emulator(emulator::Arguments),
     Migrate(migrate::Arguments),
+    Prune(prune::Arguments),
 }
 
 #[tokio::main]
@@ -24,5 +27,6 @@ async fn main() -> anyhow::Result<()> {
     match Arguments::parse().command {
         Command::Emulator(arguments) => emulator::run(arguments).await,
         Command::Migrate(arguments) => migrate::run(arguments).await,
+        Command::Prune(arguments) => prune::run(arguments).await,
     }
 }

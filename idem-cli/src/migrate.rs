@@ -1,17 +1,17 @@
 //! `idem migrate`: makes or updates the ledger's tables.
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use idem_runtime::store::{Mysql, Postgres, Sqlite, Store};
+
+use crate::database::{DatabaseUrl, Engine, with_store};
 
 /// Makes the ledger's tables, or brings them to the version that this build uses.
 ///
 /// Migrations go forward only. Running it again, or at several places at once, does no harm.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// `postgres://user:password@host:port/database`, `mysql://…` likewise for MariaDB and MySQL,
-    /// or `sqlite://path/to/file.db`.
-    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
-    database_url: String,
+    #[command(flatten)]
+    database: DatabaseUrl,
     /// Print the SQL of all versions instead, for review or to run it by other means. Only the
     /// URL's scheme matters then: nothing is connected to.
     #[arg(long)]
@@ -19,16 +19,13 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
-    let url = arguments.database_url.as_str();
-    let scheme = url.split(':').next().unwrap_or_default();
-    match (scheme, arguments.print) {
-        ("postgres" | "postgresql", true) => print::<Postgres>(),
-        ("mysql" | "mariadb", true) => print::<Mysql>(),
-        ("sqlite", true) => print::<Sqlite>(),
-        ("postgres" | "postgresql", false) => migrate(Postgres::connect(url).await?).await?,
-        ("mysql" | "mariadb", false) => migrate(Mysql::connect(url).await?).await?,
-        ("sqlite", false) => migrate(Sqlite::connect(url).await?).await?,
-        _ => bail!("the database URL must start with `postgres://`, `mysql://` or `sqlite://`"),
+    if !arguments.print {
+        return with_store!(arguments.database, migrate());
+    }
+    match arguments.database.engine()? {
+        Engine::Postgres => print::<Postgres>(),
+        Engine::Mysql => print::<Mysql>(),
+        Engine::Sqlite => print::<Sqlite>(),
     }
     Ok(())
 }
@@ -50,7 +47,7 @@ mod tests {
     use super::*;
 
     fn arguments(database_url: String) -> Arguments {
-        Arguments { database_url, print: false }
+        Arguments { database: DatabaseUrl { database_url }, print: false }
     }
 
     #[tokio::test]

@@ -8,7 +8,7 @@ use idem_runtime::broker::OutgoingMessage;
 use idem_runtime::broker::servicebus::{Queue, ServiceBus};
 use idem_runtime::consumer::{RunError, Summary};
 use idem_runtime::store::{Sqlite, Store};
-use idem_runtime::{Consumer, Delivery, Failure, Handler, Tx, idempotent};
+use idem_runtime::{Consumer, Delivery, Failure, Handler, Horizon, Tx, idempotent};
 use idem_tests::database::SqliteFile;
 use idem_tests::until;
 use serde::Deserialize;
@@ -56,11 +56,15 @@ impl Bench {
 
     /// Consumes until nothing is left on the source.
     async fn consume(&self, source: Queue, handler: impl Handler<Sqlite>) -> Summary {
+        // ANCHOR: horizon
+        let days = |days: u64| Duration::from_secs(days * 24 * 3600);
         let consumer = Consumer::builder(source.clone(), self.file.store.clone())
             .handler(handler)
             .delivery_count_max(3)
+            .horizon(Horizon { dead_letter_age_max: days(14), resend_window: days(1) })
             .build()
             .expect("a valid consumer");
+        // ANCHOR_END: horizon
         let counters = consumer.counters();
         let (stop, stopped) = oneshot::channel::<()>();
         let run = consumer.run_until(async {
@@ -99,6 +103,27 @@ impl Bench {
 
 fn message(id: &str, body: &'static str) -> OutgoingMessage {
     OutgoingMessage { body: body.into(), ..OutgoingMessage::default() }.with_message_id(id)
+}
+
+/// A claim that is older than all that could meet it goes while the consumer runs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_consumer_with_a_horizon_prunes_its_scope() {
+    let bench = Bench::new(LOCK).await;
+    let claims = async || -> i64 {
+        let count = "SELECT count(*) FROM idem_claim";
+        sqlx::query_scalar(count).fetch_one(bench.file.store.pool()).await.expect("a count")
+    };
+    bench.send(vec![message("1", r#"{"account": 1}"#), message("2", r#"{"account": 2}"#)]).await;
+    bench.consume(bench.bus.queue("entries"), AppendHandler).await;
+    let age = "UPDATE idem_claim SET claimed_at = claimed_at - 20 * 86400 \
+               WHERE digest = (SELECT min(digest) FROM idem_claim)";
+    sqlx::query(age).execute(bench.file.store.pool()).await.expect("updated");
+
+    bench.send(vec![message("3", r#"{"account": 3}"#)]).await;
+    let summary = bench.consume(bench.bus.queue("entries"), AppendHandler).await;
+    assert_eq!(summary.done, 1);
+    assert_eq!(claims().await, 2, "of three, the old one is gone");
+    assert_eq!(bench.entries().await, [1, 2, 3]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

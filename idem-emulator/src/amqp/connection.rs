@@ -223,7 +223,7 @@ impl Connection {
         let shared = &mut self.shared;
         match performative {
             Performative::Attach(attach) => session.attach(attach, shared)?,
-            Performative::Flow(flow) => session.flow(&flow, shared),
+            Performative::Flow(flow) => session.flow(&flow, shared)?,
             Performative::Transfer(transfer, payload) => {
                 session.transfer(&transfer, payload, shared)?
             }

@@ -50,6 +50,7 @@ const READ_BYTES: usize = 64 * 1024;
 /// How long a closing connection may take to write its last words.
 const LINGER: Duration = Duration::from_secs(5);
 
+/// However large messages may be, a batch may have only this much.
 const BATCH_SIZE_MAX: usize = 1024 * 1024;
 
 /// What connections need to know of the emulator. Clones are cheap.
@@ -80,7 +81,7 @@ impl Limits {
 impl Service {
     pub(crate) fn new(broker: Arc<Broker>, message_size_max: usize, idle_rules: bool) -> Self {
         let limits =
-            Limits { message_size_max, batch_size_max: message_size_max.max(BATCH_SIZE_MAX) };
+            Limits { message_size_max, batch_size_max: message_size_max.min(BATCH_SIZE_MAX) };
         Self { broker, limits, idle_rules }
     }
 
@@ -198,6 +199,7 @@ async fn exchange(socket: TcpStream, mut connection: Connection) -> io::Result<(
                 if read? == 0 {
                     return Ok(());
                 }
+                acknowledge(reader.as_ref());
                 last_read = Instant::now();
             }
             () = wakes.changed() => {}
@@ -219,6 +221,20 @@ async fn exchange(socket: TcpStream, mut connection: Connection) -> io::Result<(
     connection.end_sessions();
     tokio::time::timeout(LINGER, part(&mut reader, &mut writer, connection)).await?
 }
+
+/// Tells the peer at once that its bytes have arrived. Clients that leave Nagle's algorithm on hold
+/// their next small write back until they know, and the system would let them wait for 40 ms. It forgets
+/// the option whenever it sees fit, so it is set after every read.
+#[cfg(target_os = "linux")]
+fn acknowledge(socket: &TcpStream) {
+    if let Err(error) = socket.set_quickack(true) {
+        tracing::debug!(%error, "the peer may have to wait for an acknowledgement");
+    }
+}
+
+/// Other systems have no such option.
+#[cfg(not(target_os = "linux"))]
+fn acknowledge(_socket: &TcpStream) {}
 
 /// Writes what is left. Unless the connection is to be cut, waits for the peer to hang up: closing
 /// a socket with unread input would take our last words away from the peer.

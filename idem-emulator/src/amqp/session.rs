@@ -250,7 +250,7 @@ impl Session {
         }
     }
 
-    pub(super) fn flow(&mut self, flow: &Flow, shared: &mut Shared) {
+    pub(super) fn flow(&mut self, flow: &Flow, shared: &mut Shared) -> Result<(), Violation> {
         let limit = flow.next_incoming_id.unwrap_or(0).wrapping_add(flow.incoming_window);
         self.outgoing_window = serial_difference(limit, self.next_outgoing_id);
         if self.blocked && self.outgoing_window > 0 {
@@ -258,14 +258,15 @@ impl Session {
             self.schedule_all(shared);
         }
         if let Some(link_flow) = flow.link {
-            self.link_flow(link_flow, shared);
+            self.link_flow(link_flow, shared)?;
         }
         if flow.echo {
             self.write_flow(flow.link.map(|link| link.handle), shared);
         }
+        Ok(())
     }
 
-    fn link_flow(&mut self, flow: LinkFlow, shared: &mut Shared) {
+    fn link_flow(&mut self, flow: LinkFlow, shared: &mut Shared) -> Result<(), Violation> {
         match self.links.get_mut(&flow.handle) {
             Some(Link::Outgoing(link)) => {
                 if let Some(credit) = flow.credit {
@@ -282,8 +283,12 @@ impl Session {
                 shared.link_used(self.channel, flow.handle);
             }
             // It may have crossed our detach.
-            Some(Link::Detached) | None => {}
+            Some(Link::Detached) => {}
+            None => {
+                return Err(unattached(format!("no link is attached to handle {}", flow.handle)));
+            }
         }
+        Ok(())
     }
 
     fn schedule_all(&mut self, shared: &mut Shared) {
@@ -324,10 +329,7 @@ impl Session {
             Some(Link::Detached) => None,
             Some(Link::Outgoing(_)) | None => {
                 let text = format!("no sender is attached to handle {}", transfer.handle);
-                return Err(Violation::Session(AmqpError::new(
-                    "amqp:session:unattached-handle",
-                    text,
-                )));
+                return Err(unattached(text));
             }
         };
         if let Some(arrived) = arrived {
@@ -774,6 +776,10 @@ fn check_session_use(node: &Node, names_session: bool) -> Result<(), AmqpError> 
             format!("`{}` does not require sessions: receive without one", node.name()),
         )),
     }
+}
+
+fn unattached(text: String) -> Violation {
+    Violation::Session(AmqpError::new("amqp:session:unattached-handle", text))
 }
 
 fn awaiting(link: &Link) -> Option<&Awaiting> {

@@ -316,6 +316,28 @@ fn a_message_in_parts_is_stored_once_it_is_whole() {
 }
 
 #[test]
+fn a_batch_may_be_no_larger_than_a_message() {
+    let mut peer = Peer::new(10, 65536);
+    peer.attach_sender("orders");
+    // Each message alone would be small enough.
+    let message = encoded(&wire_message(&vec![0; 130 * 1024]));
+    let data = |message: &Vec<u8>| Data(message.clone().into());
+    let batch: WireMessage =
+        Message::builder().body(Body::Data(vec![data(&message), data(&message)].into())).build();
+    let mut parts: Vec<_> = encoded(&batch).chunks(60_000).map(<[u8]>::to_vec).collect();
+    let last = parts.pop().unwrap();
+    for part in parts {
+        assert!(peer.exchange(&transfer(0, BATCH_FORMAT, true), &part).is_empty());
+    }
+    let answers = peer.exchange(&transfer(0, BATCH_FORMAT, false), &last);
+    let Some(DeliveryState::Rejected(rejected)) = &only_disposition(&answers).state else {
+        panic!("{answers:?}");
+    };
+    assert!(condition(rejected.error.as_ref()).contains("message-size-exceeded"), "{rejected:?}");
+    assert_eq!(peer.counts(), (0, 0, 0));
+}
+
+#[test]
 fn an_aborted_message_is_forgotten() {
     let mut peer = Peer::new(10, 65536);
     peer.attach_sender("orders");
@@ -638,6 +660,20 @@ fn misuse_of_a_session_ends_only_the_session() {
     assert!(!peer.connection.is_finished());
     let answers = peer.exchange(&Close { error: None }, &[]);
     assert!(matches!(answers[..], [(Performative::Close(_), _)]) && peer.connection.is_finished());
+}
+
+#[test]
+fn credit_for_a_link_that_both_sides_have_detached_ends_the_session() {
+    let mut peer = Peer::new(100, 65536);
+    peer.ask_for_session(Some("s"));
+    peer.clock.advance(Duration::from_secs(60));
+    peer.broker.sweep();
+    assert!(matches!(peer.answers()[..], [(Performative::Detach(_), _)]));
+    assert!(peer.exchange(&flow(100, 0, 1, false), &[]).is_empty(), "it may cross our detach");
+    peer.exchange(&Detach { handle: 2.into(), closed: true, error: None }, &[]);
+    let answers = peer.exchange(&flow(100, 0, 1, false), &[]);
+    let [(Performative::End(end), _)] = &answers[..] else { panic!("{answers:?}") };
+    assert!(format!("{:?}", end.error).contains("UnattachedHandle"), "{end:?}");
 }
 
 #[test]

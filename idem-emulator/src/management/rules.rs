@@ -47,7 +47,7 @@ pub(super) fn remove(node: &Node, body: &Arguments<'_>) -> Result<Reply, Problem
     if node.queue.remove_rule(name) {
         return Ok(Reply::empty(200, "OK"));
     }
-    let text = format!("There is no rule `{name}`.");
+    let text = format!("The messaging entity '{}/Rules/{name}' could not be found.", node.name());
     Ok(Reply::error(404, "amqp:not-found", text))
 }
 

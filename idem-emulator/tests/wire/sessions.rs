@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use azservicebus::{ServiceBusMessage, ServiceBusSessionReceiver};
+use azservicebus::{ServiceBusClientOptions, ServiceBusMessage, ServiceBusSessionReceiver};
 use idem_emulator::{Clock, Emulator, EventKind, QueueOptions};
 
 use crate::support::*;
@@ -118,6 +118,37 @@ fn a_lost_session_lock_fails_its_deliveries_and_frees_the_session() {
         let mut receiver = accept(&mut other, "s").await;
         assert_eq!(count(&receiver.receive_message().await.unwrap()), 1);
         other.dispose().await.unwrap();
+    });
+}
+
+/// A receiver of the session `s` whose lock has expired, and what it says to the next receive.
+async fn receive_after_expiry(client: &mut Client, emulator: &Emulator, clock: &Clock) -> String {
+    send_all(client, &[("s", "m-1")]).await;
+    let mut receiver = accept(client, "s").await;
+    clock.advance(LOCK);
+    let lost = EventKind::SessionLockLost { session_id: "s".into() };
+    event(emulator, |event| event.kind == lost).await;
+    format!("{:?}", receiver.receive_message().await.expect_err("the session is lost"))
+}
+
+#[test]
+fn a_receive_after_a_lost_session_lock_says_so() {
+    with_sessions(async |emulator, clock| {
+        let mut client = connect_without_retries(emulator).await;
+        let error = receive_after_expiry(&mut client, emulator, &clock).await;
+        assert!(error.contains("com.microsoft:session-lock-lost"), "{error}");
+    });
+}
+
+/// This client never attaches its link again: it detaches it, and then waits for messages on it.
+#[test]
+fn a_client_that_retries_after_a_lost_session_lock_does_not_wait_for_ever() {
+    with_sessions(async |emulator, clock| {
+        let mut options = ServiceBusClientOptions::default();
+        options.retry_options.delay = Duration::from_millis(10);
+        let mut client = connect_with(emulator, options).await;
+        let error = receive_after_expiry(&mut client, emulator, &clock).await;
+        assert!(error.contains("IllegalSessionState"), "{error}");
     });
 }
 

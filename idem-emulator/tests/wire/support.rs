@@ -49,7 +49,7 @@ pub(crate) async fn connect_without_retries(emulator: &Emulator) -> Client {
     connect_with(emulator, options).await
 }
 
-async fn connect_with(emulator: &Emulator, options: ServiceBusClientOptions) -> Client {
+pub(crate) async fn connect_with(emulator: &Emulator, options: ServiceBusClientOptions) -> Client {
     let host = format!("localhost:{}", emulator.port());
     let credential = AzureNamedKeyCredential::new("RootManageSharedAccessKey", "SAS_KEY_VALUE");
     ServiceBusClient::unsecured()

@@ -86,6 +86,7 @@ fn a_topic_gives_messages_to_the_subscriptions_that_it_has_at_the_time() {
     publish("after");
     assert_eq!(bench.active("news/subscriptions/two"), 2);
     assert_eq!(gone.counts(), Counts::default());
+    assert_eq!(bench.broker.entity("news").unwrap().subscriptions().len(), 1);
     bench.broker.delete("news").unwrap();
     assert_eq!(bench.paths(), ["orders"], "a topic takes its subscriptions with it");
 }

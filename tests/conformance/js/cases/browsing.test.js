@@ -2,6 +2,8 @@
 
 import assert from "node:assert/strict";
 
+import Long from "long";
+
 import { cases, next, settled, SILENCE, test } from "./support.js";
 
 const LATER = 3_600_000;
@@ -18,7 +20,7 @@ cases("browsing and scheduling", () => {
       (await receiver.peekMessages(...arguments_)).map((message) => message.messageId);
     assert.deepEqual(await ids(2), ["m-1", "m-2"]);
     assert.deepEqual(await ids(2), ["m-3"], "a second peek goes on behind the first");
-    const [, second] = await receiver.peekMessages(2, { fromSequenceNumber: 1 });
+    const [, second] = await receiver.peekMessages(2, { fromSequenceNumber: Long.ONE });
     assert.deepEqual(await ids(10, { fromSequenceNumber: second.sequenceNumber }), ["m-2", "m-3"]);
     assert.equal((await next(receiver)).deliveryCount, 0);
   });

@@ -5,6 +5,7 @@ import { connect, createServer } from "node:net";
 import { describe, it } from "node:test";
 
 import { ServiceBusClient } from "@azure/service-bus";
+import Long from "long";
 
 const CONNECTION_STRING = environment("SERVICEBUS_CONNECTION_STRING");
 const CONTROL_URL = environment("EMULATOR_CONTROL_URL");
@@ -78,7 +79,7 @@ class Scope {
     this.#client ??= this.client();
     const receiver = this.#client.createReceiver(queue);
     try {
-      return await receiver.peekMessages(100, { fromSequenceNumber: 0 });
+      return await receiver.peekMessages(100, { fromSequenceNumber: Long.ZERO });
     } finally {
       await receiver.close();
     }

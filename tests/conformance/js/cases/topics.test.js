@@ -64,7 +64,11 @@ cases("topics", () => {
     ]);
     assert.deepEqual(await ids(client, topic, "large"), ["m-1"]);
     const large = await next(client.createReceiver(topic, "large"));
-    assert.deepEqual(large.applicationProperties, { amount: 101, checked: true });
+    assert.deepEqual(large.applicationProperties, {
+      amount: 101,
+      checked: true,
+      RuleName: "large",
+    });
     const all = await next(client.createReceiver(topic, "all"));
     assert.deepEqual(all.applicationProperties, { amount: 101 });
   });
@@ -76,7 +80,7 @@ cases("topics", () => {
     const rules = client.createRuleManager(topic, "some");
     const list = async () => {
       const found = [];
-      for await (const rule of rules.getRules()) found.push(rule);
+      for await (const rule of rules.listRules()) found.push(rule);
       return found.sort((one, other) => one.name.localeCompare(other.name));
     };
     assert.deepEqual((await list()).map((rule) => rule.name), ["$Default"]);
