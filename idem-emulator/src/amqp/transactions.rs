@@ -1,15 +1,14 @@
 //! The transactions of a connection: its coordinator links and what they have declared.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use uuid::Uuid;
 
 use super::Shared;
 use super::error::AmqpError;
-use super::incoming::Arrived;
+use super::incoming::{Arrived, Outlet};
 use super::performative::{Enlisted, Outcome};
-use crate::broker::{Broker, Queue, Transaction, TransactionError};
+use crate::broker::{Broker, Transaction, TransactionError};
 use crate::codec::{DecodeError, Raw};
 
 /// How many transactions one connection may have open.
@@ -111,13 +110,13 @@ impl Transactions {
 /// Sends once a transaction is committed.
 pub(super) fn send_within(
     enlisted: Enlisted,
-    queue: &Arc<Queue>,
+    outlet: &Outlet,
     arrived: &Arrived<'_>,
     shared: &mut Shared,
 ) -> Result<Outcome, AmqpError> {
     let id = enlisted.id()?;
     let limits = shared.service.limits();
-    arrived.send_within(shared.transactions.find(id)?, queue, limits)?;
+    arrived.send_within(shared.transactions.find(id)?, outlet, limits)?;
     Ok(Outcome::InTransaction(id, Box::new(Outcome::Accepted)))
 }
 

@@ -240,3 +240,55 @@ fn nothing_is_received_from_a_coordinator() {
     };
     assert!(format!("{:?}", detach.error).contains("NotAllowed"), "{detach:?}");
 }
+
+/// Attaches a sender to `orders` that wants its messages sent on.
+fn attach_through(peer: &mut Peer, handle: u32, destination: &str) -> Vec<Answer> {
+    let target = TargetArchetype::Target(Target::builder().address("orders").build());
+    let mut properties = Fields::new();
+    let name = Symbol::from("com.microsoft:transfer-destination-address");
+    properties.insert(name, Value::String(destination.to_owned()));
+    let attach = attach(Role::Sender, handle, None, Some(Box::new(target)));
+    peer.exchange(&Attach { properties: Some(properties), ..attach }, &[])
+}
+
+#[test]
+fn a_transaction_reaches_another_entity_through_the_one_that_it_is_about() {
+    let mut peer = Peer::with_coordinator();
+    peer.hold_one();
+    let attached = attach_through(&mut peer, 6, "amqp://localhost/Other");
+    assert!(matches!(attached[0].0, Performative::Attach(_)), "{attached:?}");
+    let id = peer.declare();
+    peer.settle_within(&id, 0, Outcome::Accepted(Accepted {}));
+    let sent =
+        Transfer { handle: 6.into(), state: Some(within(&id, None)), ..transfer(3, 0, false) };
+    let answers = peer.exchange(&sent, &encoded(&wire_message(b"new")));
+    let expected = within(&id, Some(Outcome::Accepted(Accepted {})));
+    assert_eq!(only_disposition(&answers).state, Some(expected));
+    let other = peer.broker.node("other").unwrap().queue;
+    assert_eq!((peer.counts(), other.counts().active), ((0, 1, 0), 0));
+    assert_eq!(peer.discharge(&id, false), accepted());
+    assert_eq!((peer.counts(), other.counts().active), ((0, 0, 0), 1));
+
+    // Without a transaction they pass too; what cannot be delivered stays on the way.
+    let sent = Transfer { handle: 6.into(), ..transfer(4, 0, false) };
+    peer.exchange(&sent, &encoded(&wire_message(b"plain")));
+    assert_eq!((peer.counts(), other.counts().active), ((0, 0, 0), 2));
+    peer.broker.delete("other").unwrap();
+    peer.exchange(&Transfer { delivery_id: Some(5), ..sent }, &encoded(&wire_message(b"late")));
+    let counts = peer.broker.node("orders").unwrap().queue.counts();
+    assert_eq!((counts.active, counts.transfer_dead_lettered), (0, 1));
+}
+
+#[test]
+fn messages_are_sent_on_only_to_where_they_can_be_sent() {
+    for (destination, condition) in
+        [("nowhere", "NotFound"), ("other/$DeadLetterQueue", "NotAllowed")]
+    {
+        let mut peer = Peer::new(100, 65536);
+        let answers = attach_through(&mut peer, 6, destination);
+        let [(Performative::Attach(_), _), (Performative::Detach(detach), _)] = &answers[..] else {
+            panic!("{answers:?}");
+        };
+        assert!(format!("{:?}", detach.error).contains(condition), "{detach:?}");
+    }
+}
