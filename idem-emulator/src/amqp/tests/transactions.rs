@@ -6,6 +6,9 @@ use fe2o3_amqp_types::transaction::{
     Coordinator, Declare, Declared, Discharge, TransactionalState,
 };
 
+use serde_amqp::described::Described;
+use serde_amqp::descriptor::Descriptor;
+
 use super::*;
 use crate::events::EventTotals;
 
@@ -203,6 +206,23 @@ fn a_commit_that_cannot_be_done_is_a_rollback() {
     peer.broker.node("orders").unwrap().queue.purge();
     assert_eq!(error_of(&peer.discharge(&id, false)), "amqp:transaction:rollback");
     assert_eq!(peer.ended(), (0, 1));
+}
+
+#[test]
+fn commands_may_be_described_by_their_names() {
+    let described = |name: &str, fields: Vec<Value>| {
+        Value::Described(Box::new(Described {
+            descriptor: Descriptor::Name(Symbol::from(name)),
+            value: Value::List(fields),
+        }))
+    };
+    let mut peer = Peer::with_coordinator();
+    let declared = peer.ask_coordinator(described("amqp:declare:list", vec![Value::Null]));
+    let DeliveryState::Declared(Declared { txn_id }) = declared else { panic!("{declared:?}") };
+    peer.send_within(&txn_id, b"new");
+    let fields = vec![Value::Binary(txn_id), Value::Bool(false)];
+    assert_eq!(peer.ask_coordinator(described("amqp:discharge:list", fields)), accepted());
+    assert_eq!((peer.counts(), peer.ended()), ((1, 0, 0), (1, 0)));
 }
 
 #[test]
