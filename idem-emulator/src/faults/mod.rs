@@ -150,7 +150,8 @@ impl Fault {
     }
 
     /// At a delivery: it does not happen, and nobody is handed the message for this long, by the
-    /// emulator's clock. Other messages go first. A message is not delayed twice.
+    /// emulator's clock. Other messages go first, but for those behind it in its session. A message is
+    /// not delayed twice.
     pub fn delay_delivery(by: Duration) -> Self {
         Self { by, ..Self::new(FaultKind::DelayDelivery) }
     }
