@@ -527,6 +527,7 @@ impl Session {
             Ok(Acknowledgement::At(at)) => {
                 let late = Late::Settlement(delivery_id, success.clone());
                 link.put_off(shared.service.broker_ref(), at, late);
+                schedule(link, self.channel, unsettled.handle, shared);
                 None
             }
             Ok(Acknowledgement::ConnectionEnds(how)) => {

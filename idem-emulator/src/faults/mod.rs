@@ -259,8 +259,9 @@ impl Fault {
         Self::new(FaultKind::TimeOutRequest)
     }
 
-    /// Only on this entity: a queue, a topic or `topic/Subscriptions/subscription`, or the last with
-    /// `/$DeadLetterQueue`. Case does not matter.
+    /// Only on this entity: a queue, a topic or `topic/Subscriptions/subscription`, with
+    /// `/$DeadLetterQueue` or `/$Transfer/$DeadLetterQueue` after it for its dead letters. Case does not
+    /// matter.
     pub fn on(mut self, entity: impl Into<String>) -> Self {
         self.entity = Some(entity.into());
         self

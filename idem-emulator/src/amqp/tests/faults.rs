@@ -41,6 +41,17 @@ fn a_delayed_answer_to_a_settlement_comes_at_its_time() {
 }
 
 #[test]
+fn a_delay_of_no_time_is_none() {
+    let (mut peer, fault) = holding_one(Fault::delay_settlement_answer(Duration::ZERO));
+    assert_eq!(only_disposition(&peer.exchange(&complete(0), &[])).first, 0);
+    assert_eq!(fault.fired(), 1);
+    let delay = peer.broker.context.faults.add(Fault::delay_delivery(Duration::ZERO));
+    peer.store(&[b"b"]);
+    assert_eq!(transfers(&peer.exchange(&flow(100, 1, 2, false), &[])).len(), 1);
+    assert_eq!(delay.fired(), 0);
+}
+
+#[test]
 fn a_lost_answer_to_a_settlement_never_comes() {
     let (mut peer, fault) = holding_one(Fault::lose_settlement_answer());
     assert!(peer.exchange(&complete(0), &[]).is_empty());
