@@ -56,6 +56,8 @@ pub enum FaultKind {
     DetachAtSend,
     /// See [`Fault::lose_request`].
     LoseRequest,
+    /// See [`Fault::drop_connection_at_request`].
+    DropConnectionAtRequest,
     /// See [`Fault::refuse_request`].
     RefuseRequest,
     /// See [`Fault::time_out_request`].
@@ -247,6 +249,11 @@ impl Fault {
     /// At a request: it is neither done nor answered.
     pub fn lose_request() -> Self {
         Self::new(FaultKind::LoseRequest)
+    }
+
+    /// At a request: it is not done, and the connection is cut without an AMQP close.
+    pub fn drop_connection_at_request() -> Self {
+        Self::new(FaultKind::DropConnectionAtRequest)
     }
 
     /// At a request: it is not done, and answered with status 503, `com.microsoft:server-busy`.

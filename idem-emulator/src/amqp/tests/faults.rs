@@ -146,6 +146,11 @@ fn a_lost_request_is_accepted_and_neither_done_nor_answered() {
     let other = peer.exchange(&transfer(1, 0, false), &request("com.microsoft:renew-lock"));
     assert_eq!(transfers(&other).len(), 1);
     assert_eq!(fault.fired(), 1);
+
+    let cut = peer.broker.context.faults.add(Fault::drop_connection_at_request());
+    let last = peer.exchange(&transfer(2, 0, false), &request("com.microsoft:renew-lock"));
+    assert!(transfers(&last).is_empty() && peer.connection.is_finished());
+    assert_eq!(cut.fired(), 1);
 }
 
 #[test]
