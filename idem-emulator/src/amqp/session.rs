@@ -123,15 +123,15 @@ impl Session {
             let text = format!("handle {} is attached already", attach.handle);
             return Err(Violation::Session(AmqpError::new("amqp:session:handle-in-use", text)));
         }
-        let link = match self.link(&attach, shared) {
-            Ok(link) => link,
+        let (link, wish) = match self.asked_for(&attach, shared) {
+            Ok(asked_for) => asked_for,
             Err(error) => {
                 attach.write_refusal(&mut shared.out, self.channel);
                 return Err(Violation::Link(attach.handle, error));
             }
         };
         let handle = attach.handle;
-        let link = match (link, attach.session_wish()) {
+        let link = match (link, wish) {
             (
                 Link::Outgoing(OutgoingLink { origin: Origin::Messages(consumer), .. }),
                 Some(wish),
@@ -208,8 +208,22 @@ impl Session {
         self.links.insert(handle, Link::Outgoing(link));
     }
 
-    /// The link that a peer asks for, or why it cannot have it.
-    fn link(&self, attach: &Attach, shared: &Shared) -> Result<Link, AmqpError> {
+    /// The link that a peer asks for, and the session, or why it cannot have them.
+    fn asked_for(
+        &self,
+        attach: &Attach,
+        shared: &Shared,
+    ) -> Result<(Link, Option<SessionWish>), AmqpError> {
+        let wish = attach.session_wish()?;
+        Ok((self.link(attach, wish.is_some(), shared)?, wish))
+    }
+
+    fn link(
+        &self,
+        attach: &Attach,
+        names_session: bool,
+        shared: &Shared,
+    ) -> Result<Link, AmqpError> {
         if attach.is_coordinator() {
             return coordinator(attach);
         }
@@ -236,7 +250,7 @@ impl Session {
             ))),
             (Role::Receiver, Place::Messages(node)) => {
                 check_source(&node)?;
-                check_session_use(&node, attach.session_wish().is_some())?;
+                check_session_use(&node, names_session)?;
                 let mode = if attach.wants_settled() {
                     ReceiveMode::ReceiveAndDelete
                 } else {

@@ -131,7 +131,12 @@ impl Peer {
 
     /// Asks for a session by name, or for any.
     fn ask_for_session(&mut self, name: Option<&str>) -> Vec<Answer> {
-        let wish = name.map_or(Value::Null, |name| Value::String(name.to_owned()));
+        self.attach_with_session_filter(
+            name.map_or(Value::Null, |name| Value::String(name.to_owned())),
+        )
+    }
+
+    fn attach_with_session_filter(&mut self, wish: Value) -> Vec<Answer> {
         let mut filter = FilterSet::new();
         filter.insert(Symbol::from("com.microsoft:session-filter"), wish);
         let source =
@@ -538,6 +543,18 @@ fn the_answer_to_an_attach_names_the_session_and_the_end_of_its_lock() {
     let ticks = until * 10_000 + 621_355_968_000_000_000;
     assert_eq!(granted(attach), (&Value::String("s".to_owned()), &Value::Long(ticks)));
     assert_eq!(transfers(&peer.exchange(&flow(100, 0, 1, false), &[])).len(), 1);
+}
+
+#[test]
+fn a_session_id_that_is_no_text_is_refused() {
+    let mut peer = Peer::new(100, 65536);
+    let answers = peer.attach_with_session_filter(Value::Int(1));
+    let [(Performative::Attach(attach), _), (Performative::Detach(detach), _)] = &answers[..]
+    else {
+        panic!("{answers:?}");
+    };
+    assert_eq!(attach.source, None);
+    assert_eq!(condition(detach.error.as_ref()), "com.microsoft:argument-error");
 }
 
 #[test]
