@@ -197,6 +197,8 @@ const SOURCE: u64 = 0x28;
 const FILTERS_FIELD: usize = 7;
 const SESSION_FILTER: &str = "com.microsoft:session-filter";
 
+const TRANSFER_DESTINATION: &str = "com.microsoft:transfer-destination-address";
+
 const SEND_SETTLED: u8 = 1;
 const SEND_MIXED: u8 = 2;
 const RECEIVE_FIRST: u8 = 0;
@@ -215,6 +217,8 @@ pub(super) struct Attach {
     pub(super) initial_delivery_count: u32,
     /// How long the peer waits for a session.
     pub(super) session_time_out: Option<Duration>,
+    /// Where a sending peer wants its messages sent on.
+    pub(super) transfer_destination: Option<String>,
 }
 
 impl Attach {
@@ -235,6 +239,10 @@ impl Attach {
                 .get(13)
                 .and_then(|properties| properties.get("com.microsoft:timeout")?.as_u32())
                 .map(|milliseconds| Duration::from_millis(u64::from(milliseconds))),
+            transfer_destination: fields
+                .get(13)
+                .and_then(|properties| properties.get(TRANSFER_DESTINATION)?.as_text())
+                .map(str::to_owned),
         })
     }
 

@@ -22,7 +22,7 @@ use super::settlement::{self, Answers, Decision};
 use super::transactions::{coordinate, send_within};
 use super::wake::LinkKey;
 use crate::broker::{
-    Acknowledgement, Kind, Node, Part, Queue, ReceiveMode, SessionGrant, SessionWish,
+    Acknowledgement, Broker, Kind, Node, Part, Queue, ReceiveMode, SessionGrant, SessionWish,
 };
 use crate::management::{Answer, RequestNode};
 
@@ -239,7 +239,9 @@ impl Session {
         let waker = shared.wakes.waker(key);
         match (attach.role, place) {
             (Role::Sender, Place::Messages(node)) => {
-                let destination = Destination::of(&node)?;
+                let transfer_to = attach.transfer_destination.as_deref();
+                let transfer_to = transfer_to.map(|address| messages_at(broker, address));
+                let destination = Destination::of(&node, transfer_to.transpose()?.as_ref())?;
                 Ok(Link::Incoming(IncomingLink::new(destination, attach.initial_delivery_count)))
             }
             (Role::Sender, Place::Requests(node)) => Ok(Link::Incoming(IncomingLink::new(
@@ -360,11 +362,11 @@ impl Session {
         };
         let destination = link.destination.clone();
         let answered = match (destination, arrived.transaction) {
-            (Destination::Queue(queue), None) => {
-                Ok(arrived.send_to(&queue, shared.service.limits()))
+            (Destination::Queue(outlet), None) => {
+                Ok(arrived.send_to(&outlet, shared.service.limits()))
             }
-            (Destination::Queue(queue), Some(enlisted)) => {
-                send_within(enlisted, &queue, arrived, shared).map(at_once)
+            (Destination::Queue(outlet), Some(enlisted)) => {
+                send_within(enlisted, &outlet, arrived, shared).map(at_once)
             }
             (Destination::Requests(node), _) => {
                 self.answer(&node, arrived, shared).map(|()| at_once(Outcome::Accepted))
@@ -539,6 +541,7 @@ impl Session {
             Ok(Acknowledgement::At(at)) => {
                 let late = Late::Settlement(delivery_id, success.clone());
                 link.put_off(shared.service.broker_ref(), at, late);
+                schedule(link, self.channel, unsettled.handle, shared);
                 None
             }
             Ok(Acknowledgement::ConnectionEnds(how)) => {
@@ -740,6 +743,14 @@ impl Session {
         link.use_credit(unused);
         let state = self.link_flow_state(handle, true);
         self.flow_state(state).write(&mut shared.out, self.channel, WINDOW);
+    }
+}
+
+/// The node with messages that an address names.
+fn messages_at(broker: &Broker, address: &str) -> Result<Node, AmqpError> {
+    match address::resolve(broker, address) {
+        Some(Place::Messages(node)) => Ok(node),
+        Some(Place::Requests(_)) | None => Err(AmqpError::not_found(address)),
     }
 }
 

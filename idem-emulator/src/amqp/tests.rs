@@ -52,8 +52,8 @@ impl Peer {
 
     fn open(incoming_window: u32, frame_size_max: u32, idle_rules: bool) -> Self {
         let clock = Clock::manual();
-        let queues =
-            vec![QueueOptions::new("orders"), QueueOptions::new("sessions").requires_session(true)];
+        let sessions = QueueOptions::new("sessions").requires_session(true);
+        let queues = vec![QueueOptions::new("orders"), QueueOptions::new("other"), sessions];
         let topology = Topology { queues, ..Topology::default() };
         let events = Events::new(clock.clone(), 1000);
         let broker = Arc::new(Broker::new(topology, clock.clone(), events).unwrap());
