@@ -7,6 +7,8 @@ mod address;
 mod connection;
 mod error;
 mod frame;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod idle;
 mod incoming;
 mod outgoing;
