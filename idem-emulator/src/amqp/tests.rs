@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 mod faults;
 mod idle;
+mod transactions;
 
 use super::connection::Connection;
 use super::frame::{Frame, FrameKind, ProtocolHeader};
@@ -130,7 +131,10 @@ impl Peer {
 
     /// Asks for a session by name, or for any.
     fn ask_for_session(&mut self, name: Option<&str>) -> Vec<Answer> {
-        let wish = name.map_or(Value::Null, |name| Value::String(name.to_owned()));
+        self.ask_for(name.map_or(Value::Null, |name| Value::String(name.to_owned())))
+    }
+
+    fn ask_for(&mut self, wish: Value) -> Vec<Answer> {
         let mut filter = FilterSet::new();
         filter.insert(Symbol::from("com.microsoft:session-filter"), wish);
         let source =
@@ -272,7 +276,10 @@ fn only_disposition(answers: &[Answer]) -> &Disposition {
 fn condition(error: Option<&Error>) -> String {
     match &error.expect("an error").condition {
         ErrorCondition::Custom(symbol) => symbol.as_str().to_owned(),
-        standard => serde_amqp::to_value(standard).map(|value| format!("{value:?}")).unwrap(),
+        standard => match serde_amqp::to_value(standard).unwrap() {
+            Value::Symbol(symbol) => symbol.as_str().to_owned(),
+            other => panic!("not a symbol: {other:?}"),
+        },
     }
 }
 
@@ -545,6 +552,22 @@ fn a_link_is_detached_when_it_loses_its_session() {
     let answers = peer.answers();
     let [(Performative::Detach(detach), _)] = &answers[..] else { panic!("{answers:?}") };
     assert_eq!(condition(detach.error.as_ref()), "com.microsoft:session-lock-lost");
+}
+
+#[test]
+fn a_session_is_named_by_a_text() {
+    let mut peer = Peer::new(100, 65536);
+    peer.store_in_session("s");
+    for wish in [Value::Int(1), Value::Binary(b"s".to_vec().into())] {
+        let answers = peer.ask_for(wish);
+        let [(Performative::Attach(attach), _), (Performative::Detach(detach), _)] = &answers[..]
+        else {
+            panic!("{answers:?}");
+        };
+        assert_eq!(attach.source, None);
+        assert_eq!(condition(detach.error.as_ref()), "com.microsoft:argument-error");
+        peer.exchange(&Detach { handle: 2.into(), closed: true, error: None }, &[]);
+    }
 }
 
 #[test]

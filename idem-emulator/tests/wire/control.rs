@@ -87,8 +87,8 @@ fn health_is_answered_as_by_the_official_emulator() {
 fn a_queue_lives_from_put_to_delete() {
     with_control(Emulator::builder(), async |emulator| {
         assert_eq!(get(emulator, "/control/entities").await, json!([]));
-        let none =
-            json!({"active": 0, "locked": 0, "deferred": 0, "scheduled": 0, "dead_lettered": 0});
+        let none = json!({"active": 0, "locked": 0, "deferred": 0, "scheduled": 0, "dead_lettered": 0,
+                "transfer_dead_lettered": 0});
         let shown = json!({"name": "orders", "kind": "queue", "counts": none});
         let created = call(emulator, "PUT", "/control/queues/orders", b"").await;
         assert_eq!(created, (201, shown.clone()));
@@ -402,4 +402,23 @@ async fn each_emulator_has_ports_of_its_own_until_it_is_shut_down() {
     assert!(!matches!(ended.expect("the connection ends"), Ok(1..)));
     let again = Emulator::builder().http_port(http).port(amqp).start().await.unwrap();
     assert_eq!(again.http_port(), Some(http));
+}
+
+#[test]
+fn the_end_of_time_stops_nothing() {
+    with_control(Emulator::builder().clock(Clock::manual()), async |emulator| {
+        for path in ["/control/queues/orders", "/control/queues/other"] {
+            call(emulator, "PUT", path, b"").await;
+        }
+        let body = json!({"advance_ms": u64::MAX});
+        for _ in 0..2 {
+            assert_eq!(send_json(emulator, "POST", "/control/clock", body.clone()).await.0, 200);
+        }
+        let mut client = connect(emulator).await;
+        send_once(&mut client, message("m-1")).await;
+        event_of(emulator, "m-1", EventKind::Enqueued).await;
+        assert!(get(emulator, "/control/events").await["last_sequence"].as_u64() > Some(0));
+        assert_eq!(get(emulator, "/health").await["status"], "healthy");
+        client.dispose().await.unwrap();
+    });
 }

@@ -17,3 +17,4 @@ mod sessions;
 mod speed;
 mod states;
 mod topics;
+mod transactions;

@@ -7,6 +7,7 @@ mod emulator;
 mod files;
 mod js;
 mod outcome;
+mod python;
 mod rust;
 
 use std::fs;
@@ -48,6 +49,8 @@ pub(crate) enum Suite {
     Rust,
     /// Our own cases with the JavaScript client
     Js,
+    /// The live tests of the Python client
+    Python,
 }
 
 impl Suite {
@@ -55,6 +58,7 @@ impl Suite {
         match self {
             Self::Rust => "rust",
             Self::Js => "js",
+            Self::Python => "python",
         }
     }
 
@@ -63,6 +67,7 @@ impl Suite {
         match self {
             Self::Rust => "rust | ",
             Self::Js => "js | ",
+            Self::Python => "python | ",
         }
     }
 
@@ -71,6 +76,7 @@ impl Suite {
         match self {
             Self::Rust => rust::prepare(context),
             Self::Js => js::prepare(context),
+            Self::Python => python::prepare(context),
         }
     }
 
@@ -79,6 +85,7 @@ impl Suite {
         match self {
             Self::Rust => rust::run(context),
             Self::Js => js::run(context),
+            Self::Python => python::run(context),
         }
     }
 }
@@ -91,7 +98,7 @@ struct Context<'a> {
     /// The suite's own folder, under the target folder. It is there, and what an earlier run has
     /// downloaded too.
     folder: PathBuf,
-    #[expect(dead_code, reason = "both suites take all their cases when it has to be quick")]
+    /// Only a selection of the cases is wanted.
     quick: bool,
 }
 
