@@ -263,14 +263,24 @@ impl Attach {
     }
 
     /// The session that a receiving peer asks for, if it asks for one.
-    pub(super) fn session_wish(&self) -> Option<SessionWish> {
+    pub(super) fn session_wish(&self) -> Result<Option<SessionWish>, AmqpError> {
+        let Some(filter) = self.session_filter() else {
+            return Ok(None);
+        };
+        match filter.as_text() {
+            Some(id) => Ok(Some(SessionWish::Named(id.into()))),
+            None if filter.is_null() => Ok(Some(SessionWish::NextAvailable)),
+            None => Err(AmqpError::new(
+                "com.microsoft:argument-error",
+                "the session filter must be the id of a session, or null for the next one",
+            )),
+        }
+    }
+
+    fn session_filter(&self) -> Option<Raw<'_>> {
         let (source, _) = Raw::split(self.source.as_ref()?).ok()?;
         let filters = source.undescribed().items().nth(FILTERS_FIELD)?;
-        let filter = filters.get(SESSION_FILTER)?.undescribed();
-        Some(match filter.as_text() {
-            Some(id) => SessionWish::Named(id.into()),
-            None => SessionWish::NextAvailable,
-        })
+        Some(filters.get(SESSION_FILTER)?.undescribed())
     }
 
     /// Accepts the link: the same name, handle, source and target, with our role. Where the peer

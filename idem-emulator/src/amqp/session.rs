@@ -123,15 +123,16 @@ impl Session {
             let text = format!("handle {} is attached already", attach.handle);
             return Err(Violation::Session(AmqpError::new("amqp:session:handle-in-use", text)));
         }
-        let link = match self.link(&attach, shared) {
-            Ok(link) => link,
+        let wanted = self.link(&attach, shared);
+        let (link, wish) = match wanted.and_then(|link| Ok((link, attach.session_wish()?))) {
+            Ok(wanted) => wanted,
             Err(error) => {
                 attach.write_refusal(&mut shared.out, self.channel);
                 return Err(Violation::Link(attach.handle, error));
             }
         };
         let handle = attach.handle;
-        let link = match (link, attach.session_wish()) {
+        let link = match (link, wish) {
             (
                 Link::Outgoing(OutgoingLink { origin: Origin::Messages(consumer), .. }),
                 Some(wish),
@@ -234,7 +235,7 @@ impl Session {
             ))),
             (Role::Receiver, Place::Messages(node)) => {
                 check_source(&node)?;
-                check_session_use(&node, attach.session_wish().is_some())?;
+                check_session_use(&node, attach.session_wish()?.is_some())?;
                 let mode = if attach.wants_settled() {
                     ReceiveMode::ReceiveAndDelete
                 } else {
