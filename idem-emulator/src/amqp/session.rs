@@ -22,7 +22,7 @@ use super::settlement::{self, Answers, Decision};
 use super::transactions::{coordinate, send_within};
 use super::wake::LinkKey;
 use crate::broker::{
-    Acknowledgement, Kind, Node, Part, Queue, ReceiveMode, SessionGrant, SessionWish,
+    Acknowledgement, Broker, Kind, Node, Part, Queue, ReceiveMode, SessionGrant, SessionWish,
 };
 use crate::management::{Answer, RequestNode};
 
@@ -123,9 +123,8 @@ impl Session {
             let text = format!("handle {} is attached already", attach.handle);
             return Err(Violation::Session(AmqpError::new("amqp:session:handle-in-use", text)));
         }
-        let wanted = self.link(&attach, shared);
-        let (link, wish) = match wanted.and_then(|link| Ok((link, attach.session_wish()?))) {
-            Ok(wanted) => wanted,
+        let (link, wish) = match self.asked_for(&attach, shared) {
+            Ok(asked_for) => asked_for,
             Err(error) => {
                 attach.write_refusal(&mut shared.out, self.channel);
                 return Err(Violation::Link(attach.handle, error));
@@ -209,8 +208,22 @@ impl Session {
         self.links.insert(handle, Link::Outgoing(link));
     }
 
-    /// The link that a peer asks for, or why it cannot have it.
-    fn link(&self, attach: &Attach, shared: &Shared) -> Result<Link, AmqpError> {
+    /// The link that a peer asks for, and the session, or why it cannot have them.
+    fn asked_for(
+        &self,
+        attach: &Attach,
+        shared: &Shared,
+    ) -> Result<(Link, Option<SessionWish>), AmqpError> {
+        let wish = attach.session_wish()?;
+        Ok((self.link(attach, wish.is_some(), shared)?, wish))
+    }
+
+    fn link(
+        &self,
+        attach: &Attach,
+        names_session: bool,
+        shared: &Shared,
+    ) -> Result<Link, AmqpError> {
         if attach.is_coordinator() {
             return coordinator(attach);
         }
@@ -226,7 +239,9 @@ impl Session {
         let waker = shared.wakes.waker(key);
         match (attach.role, place) {
             (Role::Sender, Place::Messages(node)) => {
-                let destination = Destination::of(&node)?;
+                let transfer_to = attach.transfer_destination.as_deref();
+                let transfer_to = transfer_to.map(|address| messages_at(broker, address));
+                let destination = Destination::of(&node, transfer_to.transpose()?.as_ref())?;
                 Ok(Link::Incoming(IncomingLink::new(destination, attach.initial_delivery_count)))
             }
             (Role::Sender, Place::Requests(node)) => Ok(Link::Incoming(IncomingLink::new(
@@ -235,7 +250,7 @@ impl Session {
             ))),
             (Role::Receiver, Place::Messages(node)) => {
                 check_source(&node)?;
-                check_session_use(&node, attach.session_wish()?.is_some())?;
+                check_session_use(&node, names_session)?;
                 let mode = if attach.wants_settled() {
                     ReceiveMode::ReceiveAndDelete
                 } else {
@@ -347,11 +362,11 @@ impl Session {
         };
         let destination = link.destination.clone();
         let answered = match (destination, arrived.transaction) {
-            (Destination::Queue(queue), None) => {
-                Ok(arrived.send_to(&queue, shared.service.limits()))
+            (Destination::Queue(outlet), None) => {
+                Ok(arrived.send_to(&outlet, shared.service.limits()))
             }
-            (Destination::Queue(queue), Some(enlisted)) => {
-                send_within(enlisted, &queue, arrived, shared).map(at_once)
+            (Destination::Queue(outlet), Some(enlisted)) => {
+                send_within(enlisted, &outlet, arrived, shared).map(at_once)
             }
             (Destination::Requests(node), _) => {
                 self.answer(&node, arrived, shared).map(|()| at_once(Outcome::Accepted))
@@ -526,6 +541,7 @@ impl Session {
             Ok(Acknowledgement::At(at)) => {
                 let late = Late::Settlement(delivery_id, success.clone());
                 link.put_off(shared.service.broker_ref(), at, late);
+                schedule(link, self.channel, unsettled.handle, shared);
                 None
             }
             Ok(Acknowledgement::ConnectionEnds(how)) => {
@@ -727,6 +743,14 @@ impl Session {
         link.use_credit(unused);
         let state = self.link_flow_state(handle, true);
         self.flow_state(state).write(&mut shared.out, self.channel, WINDOW);
+    }
+}
+
+/// The node with messages that an address names.
+fn messages_at(broker: &Broker, address: &str) -> Result<Node, AmqpError> {
+    match address::resolve(broker, address) {
+        Some(Place::Messages(node)) => Ok(node),
+        Some(Place::Requests(_)) | None => Err(AmqpError::not_found(address)),
     }
 }
 

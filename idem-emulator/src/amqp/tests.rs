@@ -52,8 +52,8 @@ impl Peer {
 
     fn open(incoming_window: u32, frame_size_max: u32, idle_rules: bool) -> Self {
         let clock = Clock::manual();
-        let queues =
-            vec![QueueOptions::new("orders"), QueueOptions::new("sessions").requires_session(true)];
+        let sessions = QueueOptions::new("sessions").requires_session(true);
+        let queues = vec![QueueOptions::new("orders"), QueueOptions::new("other"), sessions];
         let topology = Topology { queues, ..Topology::default() };
         let events = Events::new(clock.clone(), 1000);
         let broker = Arc::new(Broker::new(topology, clock.clone(), events).unwrap());
@@ -131,10 +131,12 @@ impl Peer {
 
     /// Asks for a session by name, or for any.
     fn ask_for_session(&mut self, name: Option<&str>) -> Vec<Answer> {
-        self.ask_for(name.map_or(Value::Null, |name| Value::String(name.to_owned())))
+        self.attach_with_session_filter(
+            name.map_or(Value::Null, |name| Value::String(name.to_owned())),
+        )
     }
 
-    fn ask_for(&mut self, wish: Value) -> Vec<Answer> {
+    fn attach_with_session_filter(&mut self, wish: Value) -> Vec<Answer> {
         let mut filter = FilterSet::new();
         filter.insert(Symbol::from("com.microsoft:session-filter"), wish);
         let source =
@@ -544,6 +546,18 @@ fn the_answer_to_an_attach_names_the_session_and_the_end_of_its_lock() {
 }
 
 #[test]
+fn a_session_id_that_is_no_text_is_refused() {
+    let mut peer = Peer::new(100, 65536);
+    let answers = peer.attach_with_session_filter(Value::Int(1));
+    let [(Performative::Attach(attach), _), (Performative::Detach(detach), _)] = &answers[..]
+    else {
+        panic!("{answers:?}");
+    };
+    assert_eq!(attach.source, None);
+    assert_eq!(condition(detach.error.as_ref()), "com.microsoft:argument-error");
+}
+
+#[test]
 fn a_link_is_detached_when_it_loses_its_session() {
     let mut peer = Peer::new(100, 65536);
     peer.ask_for_session(Some("s"));
@@ -552,22 +566,6 @@ fn a_link_is_detached_when_it_loses_its_session() {
     let answers = peer.answers();
     let [(Performative::Detach(detach), _)] = &answers[..] else { panic!("{answers:?}") };
     assert_eq!(condition(detach.error.as_ref()), "com.microsoft:session-lock-lost");
-}
-
-#[test]
-fn a_session_is_named_by_a_text() {
-    let mut peer = Peer::new(100, 65536);
-    peer.store_in_session("s");
-    for wish in [Value::Int(1), Value::Binary(b"s".to_vec().into())] {
-        let answers = peer.ask_for(wish);
-        let [(Performative::Attach(attach), _), (Performative::Detach(detach), _)] = &answers[..]
-        else {
-            panic!("{answers:?}");
-        };
-        assert_eq!(attach.source, None);
-        assert_eq!(condition(detach.error.as_ref()), "com.microsoft:argument-error");
-        peer.exchange(&Detach { handle: 2.into(), closed: true, error: None }, &[]);
-    }
 }
 
 #[test]
@@ -723,6 +721,38 @@ fn requests_are_answered_on_the_link_of_their_reply_address() {
     assert_eq!(response.properties.unwrap().correlation_id, Some(MessageId::Ulong(5)));
     let properties = response.application_properties.unwrap();
     assert_eq!(properties.get("status-code"), Some(&SimpleValue::Int(202)));
+}
+
+/// The elements of an array share one type code: they cannot be echoed one by one.
+#[test]
+fn what_should_be_a_list_may_not_be_an_array() {
+    let strings: [u8; 8] = [0xe0, 6, 2, 0xa1, 1, b'x', 1, b'y'];
+    let array = |out: &mut BytesMut, code| {
+        crate::codec::encode::descriptor(out, code);
+        out.put_slice(&strings);
+    };
+    let source = |out: &mut BytesMut| {
+        use crate::codec::encode;
+        encode::descriptor(out, 0x12);
+        encode::list(out, 6, |out| {
+            encode::string(out, "link");
+            encode::uint(out, 2);
+            encode::boolean(out, true);
+            encode::null(out);
+            encode::null(out);
+            array(out, 0x28);
+        });
+    };
+    let cases: [&dyn Fn(&mut BytesMut); 2] = [&|out| array(out, 0x12), &source];
+    for write in cases {
+        let mut peer = Peer::new(100, 65536);
+        let mut input = BytesMut::new();
+        Frame::write(&mut input, FrameKind::Amqp, 0, write);
+        peer.connection.receive(&mut input);
+        let answers = peer.answers();
+        let [(Performative::Close(close), _)] = &answers[..] else { panic!("{answers:?}") };
+        assert!(format!("{:?}", close.error).contains("DecodeError"), "{close:?}");
+    }
 }
 
 #[test]

@@ -389,6 +389,11 @@ impl Store {
                 match listing.delay {
                     Delay::Until(at) => {
                         self.due.insert((at, Due::Appearance(sequence_number)));
+                        if let (Some(sessions), Some(id)) =
+                            (&mut self.sessions, &listing.session_id)
+                        {
+                            sessions.delay(id, sequence_number);
+                        }
                     }
                     Delay::Never | Delay::Over => self.make_ready(listing),
                 }
@@ -412,6 +417,11 @@ impl Store {
                 match listing.delay {
                     Delay::Until(at) => {
                         self.due.remove(&(at, Due::Appearance(sequence_number)));
+                        if let (Some(sessions), Some(id)) =
+                            (&mut self.sessions, &listing.session_id)
+                        {
+                            sessions.end_delay(id, sequence_number);
+                        }
                     }
                     Delay::Never | Delay::Over => self.make_unready(listing),
                 }
