@@ -75,6 +75,9 @@ mod emulator;
 mod error;
 mod events;
 mod faults;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod listen;
 mod management;
 mod options;

@@ -49,7 +49,10 @@ pub(super) enum Performative<'a> {
 impl<'a> Performative<'a> {
     pub(super) fn read(body: &'a [u8]) -> Result<Self, DecodeError> {
         let (performative, payload) = Raw::split(body)?;
-        let (code, list) = performative.as_described().ok_or(DecodeError::Field("performative"))?;
+        let (code, list) = performative
+            .as_described()
+            .filter(|(_, list)| list.is_list())
+            .ok_or(DecodeError::Field("performative"))?;
         let fields = Fields::of(&list);
         Ok(match code {
             OPEN => Self::Open(Open::read(&fields)?),
@@ -109,8 +112,11 @@ impl<'a> Fields<'a> {
         self.optional(index, name, Raw::as_bool)
     }
 
-    fn copied(&self, index: usize) -> Option<Bytes> {
-        self.get(index).map(|value| Bytes::copy_from_slice(value.bytes()))
+    /// A source or a target, as it was sent.
+    fn terminus(&self, index: usize, name: &'static str) -> Result<Option<Bytes>, DecodeError> {
+        self.optional(index, name, |value| {
+            value.undescribed().is_list().then(|| Bytes::copy_from_slice(value.bytes()))
+        })
     }
 }
 
@@ -232,8 +238,8 @@ impl Attach {
             role: Role::of(receiver),
             send_mode: fields.optional(3, "snd-settle-mode", byte)?.unwrap_or(SEND_MIXED),
             receive_mode: fields.optional(4, "rcv-settle-mode", byte)?.unwrap_or(RECEIVE_FIRST),
-            source: fields.copied(5),
-            target: fields.copied(6),
+            source: fields.terminus(5, "source")?,
+            target: fields.terminus(6, "target")?,
             initial_delivery_count: fields.u32(9, "initial-delivery-count")?.unwrap_or(0),
             session_time_out: fields
                 .get(13)

@@ -723,6 +723,38 @@ fn requests_are_answered_on_the_link_of_their_reply_address() {
     assert_eq!(properties.get("status-code"), Some(&SimpleValue::Int(202)));
 }
 
+/// The elements of an array share one type code: they cannot be echoed one by one.
+#[test]
+fn what_should_be_a_list_may_not_be_an_array() {
+    let strings: [u8; 8] = [0xe0, 6, 2, 0xa1, 1, b'x', 1, b'y'];
+    let array = |out: &mut BytesMut, code| {
+        crate::codec::encode::descriptor(out, code);
+        out.put_slice(&strings);
+    };
+    let source = |out: &mut BytesMut| {
+        use crate::codec::encode;
+        encode::descriptor(out, 0x12);
+        encode::list(out, 6, |out| {
+            encode::string(out, "link");
+            encode::uint(out, 2);
+            encode::boolean(out, true);
+            encode::null(out);
+            encode::null(out);
+            array(out, 0x28);
+        });
+    };
+    let cases: [&dyn Fn(&mut BytesMut); 2] = [&|out| array(out, 0x12), &source];
+    for write in cases {
+        let mut peer = Peer::new(100, 65536);
+        let mut input = BytesMut::new();
+        Frame::write(&mut input, FrameKind::Amqp, 0, write);
+        peer.connection.receive(&mut input);
+        let answers = peer.answers();
+        let [(Performative::Close(close), _)] = &answers[..] else { panic!("{answers:?}") };
+        assert!(format!("{:?}", close.error).contains("DecodeError"), "{close:?}");
+    }
+}
+
 #[test]
 fn damaged_frames_never_panic() {
     let frames = [

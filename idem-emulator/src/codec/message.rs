@@ -95,7 +95,15 @@ impl<'a> Sections<'a> {
             return Err(DecodeError::Section("it occurs twice"));
         }
         let (checked, _) = Raw::split(section.bytes())?;
-        *place = Some(checked.undescribed());
+        let content = checked.undescribed();
+        let is_right = match code {
+            HEADER | PROPERTIES => content.is_list(),
+            _ => content.is_map(),
+        };
+        if !is_right {
+            return Err(DecodeError::Section("its content has the wrong type"));
+        }
+        *place = Some(content);
         Ok(())
     }
 
@@ -718,6 +726,26 @@ mod tests {
     fn sections_that_are_unknown_or_occur_twice_are_refused() {
         assert!(Sections::split(&[PROPERTIES_SECTION, PROPERTIES_SECTION].concat()).is_err());
         assert!(Sections::split(&[0x00, 0x53, 0x99, 0x45]).is_err());
+    }
+
+    /// The elements of an array share one type code: they cannot be handed on one by one.
+    #[test]
+    fn sections_are_lists_or_maps_as_they_should_be() {
+        let array: [u8; 9] = [0x00, 0x53, 0x73, 0xe0, 4, 1, 0xa1, 1, b'x'];
+        assert!(Raw::split(&array).is_ok(), "it is a value");
+        assert!(Sections::split(&array).is_err());
+        for section in [HEADER, PROPERTIES] {
+            let mut bytes = BytesMut::new();
+            encode::descriptor(&mut bytes, section);
+            encode::map(&mut bytes, 0, |_| {});
+            assert!(Sections::split(&bytes).is_err(), "{section:x}");
+        }
+        for section in [DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, APPLICATION_PROPERTIES] {
+            let mut bytes = BytesMut::new();
+            encode::descriptor(&mut bytes, section);
+            encode::list(&mut bytes, 0, |_| {});
+            assert!(Sections::split(&bytes).is_err(), "{section:x}");
+        }
     }
 
     #[test]

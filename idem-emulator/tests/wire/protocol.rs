@@ -10,14 +10,14 @@ use tokio::net::TcpStream;
 use crate::support::*;
 
 const SASL_HEADER: &[u8] = b"AMQP\x03\x01\x00\x00";
-const AMQP_HEADER: &[u8] = b"AMQP\x00\x01\x00\x00";
+pub(crate) const AMQP_HEADER: &[u8] = b"AMQP\x00\x01\x00\x00";
 /// `sasl-init` with the mechanism ANONYMOUS.
 const SASL_INIT: &[u8] =
     b"\x00\x00\x00\x19\x02\x01\x00\x00\x00\x53\x41\xc0\x0c\x01\xa3\x09ANONYMOUS";
 /// `open` with the container id `x`.
-const OPEN: &[u8] = b"\x00\x00\x00\x11\x02\x00\x00\x00\x00\x53\x10\xc0\x04\x01\xa1\x01x";
+pub(crate) const OPEN: &[u8] = b"\x00\x00\x00\x11\x02\x00\x00\x00\x00\x53\x10\xc0\x04\x01\xa1\x01x";
 /// `begin` with windows of 10.
-const BEGIN: &[u8] =
+pub(crate) const BEGIN: &[u8] =
     b"\x00\x00\x00\x14\x02\x00\x00\x00\x00\x53\x11\xc0\x07\x04\x40\x43\x52\x0a\x52\x0a";
 
 /// Sends bytes, and reads until the emulator hangs up.
@@ -325,31 +325,4 @@ fn a_dropped_emulator_cuts_its_connections() {
             tokio::time::timeout(PATIENCE, socket.read(&mut buffer)).await.expect("it hangs up");
         assert!(matches!(read, Ok(0) | Err(_)));
     });
-}
-
-#[test]
-fn a_thousand_idle_connections_do_not_slow_the_others() {
-    with_orders(
-        |queue| queue,
-        async |emulator| {
-            let mut idle = Vec::new();
-            for _ in 0..1000 {
-                let mut socket = TcpStream::connect(("127.0.0.1", emulator.port())).await.unwrap();
-                socket.write_all(&[AMQP_HEADER, OPEN, BEGIN].concat()).await.unwrap();
-                idle.push(socket);
-            }
-            event(emulator, |_| emulator.events().totals().connection_opened == 1000).await;
-            let mut client = connect(emulator).await;
-            let mut sender = sender(&mut client).await;
-            let mut receiver = prefetching_receiver(&mut client, 10).await;
-            for number in 0..100 {
-                send(&mut sender, &format!("m-{number}")).await;
-                let received = next(&mut receiver).await;
-                receiver.complete_message(&received).await.unwrap();
-            }
-            event(emulator, |_| emulator.events().totals().completed == 100).await;
-            assert_eq!(emulator.events().totals().connection_closed, 0);
-            client.dispose().await.unwrap();
-        },
-    );
 }

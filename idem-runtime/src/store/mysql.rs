@@ -20,9 +20,12 @@ use sqlx::{AssertSqlSafe, Connection, Database, Executor, MySql, QueryBuilder, R
 use sqlx_core::transaction::TransactionManager;
 use tokio::time::timeout;
 
-use super::{Claim, Claimed, Earlier, Fault, ScopeKeys, Store, StoreError, driver, migration};
+use super::driver::Agreement;
+use super::{
+    Claim, Claimed, Constraint, Earlier, Fault, ScopeKeys, Store, StoreError, driver, migration,
+};
 use crate::horizon::Retention;
-use crate::key::Digest;
+use crate::key::{Digest, KeyValue};
 use crate::outcome::Reply;
 
 /// Claims in MariaDB 10.6 or later, or MySQL 8.
@@ -277,6 +280,82 @@ impl Store for Mysql {
             driver::kept(kept.rows_affected(), 1)?;
         }
         Ok(())
+    }
+
+    /// The guard knows the transaction by its savepoint.
+    async fn mark(_: &mut MysqlTransaction) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn constraint(&self, name: &'static str) -> Result<Constraint, StoreError> {
+        type Part = (String, i64, Option<String>, i64, i64);
+        const FIND: &str = "\
+            SELECT CAST(table_name AS CHAR), CAST(non_unique AS SIGNED), CAST(column_name AS CHAR), \
+                   CAST(sub_part IS NOT NULL AS SIGNED), CAST(nullable = 'YES' AS SIGNED) \
+            FROM information_schema.statistics \
+            WHERE table_schema = database() AND index_name = ? ORDER BY table_name, seq_in_index";
+        const COLUMNS: &str = "\
+            SELECT CAST(column_name AS CHAR) FROM information_schema.columns \
+            WHERE table_schema = database() AND table_name = ?";
+        let failed = failed("read the catalogue");
+        let parts: Vec<Part> =
+            sqlx::query_as(FIND).bind(name).fetch_all(&self.pool).await.map_err(&failed)?;
+        let Some((table, ..)) = parts.first() else {
+            return Err(driver::no_constraint(name));
+        };
+        driver::proves(
+            name,
+            &[
+                (
+                    parts.iter().all(|(other, ..)| other == table),
+                    "is there for several tables, of which errors do not tell which",
+                ),
+                (parts.iter().all(|(_, non_unique, ..)| *non_unique == 0), "is not unique"),
+                (parts.iter().all(|(_, _, column, ..)| column.is_some()), "is on an expression"),
+                (parts.iter().all(|(.., prefix, _)| *prefix == 0), "is on a prefix of a column"),
+                (
+                    parts.iter().all(|(.., nullable)| *nullable == 0),
+                    "has a column that may be null, and nulls are never equal",
+                ),
+            ],
+        )?;
+        let table_columns =
+            sqlx::query_scalar(COLUMNS).bind(table).fetch_all(&self.pool).await.map_err(&failed)?;
+        let table = table.clone();
+        let columns = parts.into_iter().filter_map(|(_, _, column, ..)| column).collect();
+        let name = name.to_owned();
+        Ok(Constraint { name, schema: None, table, columns, table_columns })
+    }
+
+    /// Only the message names the key: MySQL with its table, MariaDB without.
+    fn violates(error: &(dyn Error + 'static), constraint: &Constraint) -> bool {
+        let Constraint { name, table, .. } = constraint;
+        let endings = [format!(" '{name}'"), format!(" '{table}.{name}'")];
+        driver::server_error(error).is_some_and(|error| {
+            let names = |ending: &String| error.message().ends_with(ending.as_str());
+            number_of(error) == Some(DUPLICATE_ENTRY) && endings.iter().any(names)
+        })
+    }
+
+    async fn agreement(
+        &self,
+        constraint: &Constraint,
+        key: &[KeyValue],
+        same: &[(&'static str, &KeyValue)],
+    ) -> Result<Option<Vec<bool>>, StoreError> {
+        let agreement = Agreement {
+            table: quoted(&constraint.table),
+            columns: constraint.columns.iter().map(|column| quoted(column)).collect(),
+            key,
+            same: same.iter().map(|(column, value)| (quoted(column), *value)).collect(),
+            is_same: " <=> ",
+        };
+        let failed = failed("read the row of an earlier message");
+        let mut query = agreement.query(bind)?;
+        let row = query.build().fetch_optional(&self.pool).await.map_err(&failed)?;
+        let Some(row) = row else { return Ok(None) };
+        let agrees = (0..same.len()).map(|number| row.try_get(number));
+        agrees.collect::<Result<_, _>>().map(Some).map_err(&failed)
     }
 
     async fn was_ended(transaction: &mut MysqlTransaction) -> bool {
@@ -563,6 +642,31 @@ fn is_there(error: &sqlx::Error) -> bool {
     matches!(number(error), Some(1050 | 1060 | 1061))
 }
 
+fn quoted(name: &str) -> String {
+    format!("`{}`", name.replace('`', "``"))
+}
+
+/// Adds a value as it is compared with a column.
+fn bind(query: &mut QueryBuilder<MySql>, value: &KeyValue) -> Result<(), StoreError> {
+    /// The Julian day of the day that `from_days` counts as 0.
+    const DAY_ZERO: i32 = 1_721_060;
+    match value {
+        KeyValue::Integer(value) => query.push_bind(driver::integer(*value)?),
+        KeyValue::Bool(value) => query.push_bind(*value),
+        KeyValue::Text(value) => query.push_bind(value.clone()),
+        KeyValue::Bytes(value) => query.push_bind(value.clone()),
+        KeyValue::Uuid(value) => query.push_bind(value.as_bytes().to_vec()),
+        KeyValue::Instant(value) => {
+            let micros = driver::integer(value.unix_timestamp_nanos().div_euclid(1000))?;
+            query.push("from_unixtime(").push_bind(micros).push(" / 1000000)")
+        }
+        KeyValue::Date(value) => {
+            query.push("from_days(").push_bind(value.to_julian_day() - DAY_ZERO).push(")")
+        }
+    };
+    Ok(())
+}
+
 fn push_digests(query: &mut QueryBuilder<MySql>, digests: impl Iterator<Item = Digest>) {
     query.push("(");
     let mut list = query.separated(", ");
@@ -591,6 +695,7 @@ fn failed(operation: &'static str) -> impl Fn(sqlx::Error) -> StoreError {
     move |error| StoreError::new(operation, fault(&error), error)
 }
 
+const DUPLICATE_ENTRY: u16 = 1062;
 const NO_SUCH_TABLE: u16 = 1146;
 const LOCK_WAIT_TIMEOUT: u16 = 1205;
 const NO_SUCH_SAVEPOINT: u16 = 1305;

@@ -6,16 +6,17 @@ use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use sqlx::error::DatabaseError;
-use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
-use sqlx::{AssertSqlSafe, Connection, Executor};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgDatabaseError, PgPool, PgPoolOptions};
+use sqlx::{AssertSqlSafe, Connection, Executor, QueryBuilder, Row};
 use uuid::Uuid;
 
+use super::driver::Agreement;
 use super::{
-    Claim, Claimed, Earlier, Fate, Fault, ScopeKeys, Store, StoreError, TransactionId, driver,
-    migration,
+    Claim, Claimed, Constraint, Earlier, Fate, Fault, ScopeKeys, Store, StoreError, TransactionId,
+    driver, migration,
 };
 use crate::horizon::Retention;
-use crate::key::Digest;
+use crate::key::{Digest, KeyValue};
 use crate::outcome::Reply;
 
 /// Claims in PostgreSQL 14 or later.
@@ -275,6 +276,99 @@ impl Store for Postgres {
         driver::kept(kept.rows_affected(), replies.len())
     }
 
+    async fn mark(transaction: &mut PostgresTransaction) -> Result<(), StoreError> {
+        let id: String = sqlx::query_scalar("SELECT pg_current_xact_id()::text")
+            .fetch_one(&mut **transaction)
+            .await
+            .map_err(failed("begin"))?;
+        transaction.id = Some(parse_id(&id)?);
+        Ok(())
+    }
+
+    async fn constraint(&self, name: &'static str) -> Result<Constraint, StoreError> {
+        type Found = (String, String, bool, bool, bool, bool, bool, Vec<String>, Vec<String>);
+        const FIND: &str = "\
+            SELECT nspname::text, tables.relname::text, indisunique, indisvalid, indimmediate, \
+                   indpred IS NULL AND indexprs IS NULL, coalesce(bool_and(columns.attnotnull), false), \
+                   array_agg(coalesce(columns.attname::text, '') ORDER BY place), \
+                   ARRAY(SELECT attname::text FROM pg_attribute \
+                         WHERE attrelid = indrelid AND attnum > 0 AND NOT attisdropped) \
+            FROM pg_index \
+            JOIN pg_class indexes ON indexes.oid = indexrelid \
+            JOIN pg_class tables ON tables.oid = indrelid \
+            JOIN pg_namespace ON pg_namespace.oid = tables.relnamespace \
+            CROSS JOIN LATERAL unnest(indkey) WITH ORDINALITY AS key (number, place) \
+            LEFT JOIN pg_attribute columns ON attrelid = indrelid AND attnum = number \
+            WHERE indexes.relname = $1 AND pg_table_is_visible(indexes.oid) AND place <= indnkeyatts \
+            GROUP BY nspname, tables.relname, pg_index.indexrelid";
+        let found: Option<Found> = sqlx::query_as(FIND)
+            .bind(name)
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(failed("read the catalogue"))?;
+        let Some((
+            schema,
+            table,
+            unique,
+            valid,
+            immediate,
+            whole,
+            never_null,
+            columns,
+            table_columns,
+        )) = found
+        else {
+            return Err(driver::no_constraint(name));
+        };
+        driver::proves(
+            name,
+            &[
+                (unique, "is not unique"),
+                (valid, "is not valid: its index was not built to the end"),
+                (immediate, "is deferrable, so that it may speak only at the commit"),
+                (whole, "is for a part of the rows, or on an expression"),
+                (never_null, "has a column that may be null, and nulls are never equal"),
+            ],
+        )?;
+        let (name, schema) = (name.to_owned(), Some(schema));
+        Ok(Constraint { name, schema, table, columns, table_columns })
+    }
+
+    fn violates(error: &(dyn Error + 'static), constraint: &Constraint) -> bool {
+        let error = driver::server_error(error);
+        let error = error.and_then(|error| error.try_downcast_ref::<PgDatabaseError>());
+        error.is_some_and(|error| {
+            error.code() == "23505"
+                && error.constraint() == Some(&constraint.name)
+                && error.table() == Some(&constraint.table)
+                && error.schema() == constraint.schema.as_deref()
+        })
+    }
+
+    async fn agreement(
+        &self,
+        constraint: &Constraint,
+        key: &[KeyValue],
+        same: &[(&'static str, &KeyValue)],
+    ) -> Result<Option<Vec<bool>>, StoreError> {
+        let agreement = Agreement {
+            table: match &constraint.schema {
+                Some(schema) => format!("{}.{}", quoted(schema), quoted(&constraint.table)),
+                None => quoted(&constraint.table),
+            },
+            columns: constraint.columns.iter().map(|column| quoted(column)).collect(),
+            key,
+            same: same.iter().map(|(column, value)| (quoted(column), *value)).collect(),
+            is_same: " IS NOT DISTINCT FROM ",
+        };
+        let failed = failed("read the row of an earlier message");
+        let mut query = agreement.query(bind)?;
+        let row = query.build().fetch_optional(&self.pool).await.map_err(&failed)?;
+        let Some(row) = row else { return Ok(None) };
+        let agrees = (0..same.len()).map(|number| row.try_get(number));
+        agrees.collect::<Result<_, _>>().map(Some).map_err(&failed)
+    }
+
     async fn was_ended(transaction: &mut PostgresTransaction) -> bool {
         transaction.was_committed().await.unwrap_or(false)
     }
@@ -445,6 +539,29 @@ impl Store for Postgres {
         };
         migration::check(Self::MIGRATIONS, found)
     }
+}
+
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// Adds a value as it is compared with a column. The server keeps microseconds.
+fn bind(query: &mut QueryBuilder<sqlx::Postgres>, value: &KeyValue) -> Result<(), StoreError> {
+    match value {
+        KeyValue::Integer(value) => query.push_bind(driver::integer(*value)?),
+        KeyValue::Bool(value) => query.push_bind(*value),
+        KeyValue::Text(value) => query.push_bind(value.clone()),
+        KeyValue::Bytes(value) => query.push_bind(value.clone()),
+        KeyValue::Uuid(value) => query.push_bind(*value),
+        KeyValue::Instant(value) => query
+            .push("('epoch'::timestamptz + interval '1 microsecond' * ")
+            .push_bind(driver::integer(value.unix_timestamp_nanos().div_euclid(1000))?)
+            .push(")"),
+        KeyValue::Date(value) => {
+            query.push("(DATE '4714-11-24 BC' + ").push_bind(value.to_julian_day()).push(")")
+        }
+    };
+    Ok(())
 }
 
 fn parse_id(id: &str) -> Result<TransactionId, StoreError> {

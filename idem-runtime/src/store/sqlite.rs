@@ -9,11 +9,14 @@ use sqlx::error::DatabaseError;
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
 };
-use sqlx::{Executor, QueryBuilder, SqliteConnection};
+use sqlx::{Executor, QueryBuilder, Row, SqliteConnection};
 
-use super::{Claim, Claimed, Earlier, Fault, ScopeKeys, Store, StoreError, driver, migration};
+use super::driver::Agreement;
+use super::{
+    Claim, Claimed, Constraint, Earlier, Fault, ScopeKeys, Store, StoreError, driver, migration,
+};
 use crate::horizon::Retention;
-use crate::key::Digest;
+use crate::key::{Digest, KeyValue};
 use crate::outcome::Reply;
 
 /// Claims in an SQLite file.
@@ -197,6 +200,83 @@ impl Store for Sqlite {
         Ok(())
     }
 
+    /// The guard knows the transaction by its savepoint.
+    async fn mark(_: &mut SqliteTransaction) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn constraint(&self, name: &'static str) -> Result<Constraint, StoreError> {
+        const TABLE: &str = "\
+            SELECT tbl_name, list.\"unique\", NOT list.partial FROM sqlite_schema \
+            JOIN pragma_index_list(tbl_name) AS list ON list.name = sqlite_schema.name \
+            WHERE type = 'index' AND sqlite_schema.name = ?";
+        const COLUMNS: &str = "\
+            SELECT parts.name, coalesce(columns.\"notnull\", 0) FROM pragma_index_info(?) AS parts \
+            LEFT JOIN pragma_table_info(?) AS columns ON columns.name = parts.name ORDER BY seqno";
+        let failed = failed("read the catalogue");
+        let found: Option<(String, bool, bool)> =
+            sqlx::query_as(TABLE).bind(name).fetch_optional(&self.pool).await.map_err(&failed)?;
+        let Some((table, unique, whole)) = found else {
+            return Err(driver::no_constraint(name));
+        };
+        let columns: Vec<(Option<String>, bool)> = sqlx::query_as(COLUMNS)
+            .bind(name)
+            .bind(&table)
+            .fetch_all(&self.pool)
+            .await
+            .map_err(&failed)?;
+        driver::proves(
+            name,
+            &[
+                (unique, "is not unique"),
+                (whole, "is for a part of the rows"),
+                (columns.iter().all(|(name, _)| name.is_some()), "is on an expression"),
+                (
+                    columns.iter().all(|(_, never_null)| *never_null),
+                    "has a column that may be null, and nulls are never equal",
+                ),
+            ],
+        )?;
+        let columns = columns.into_iter().filter_map(|(name, _)| name).collect();
+        let table_columns = sqlx::query_scalar("SELECT name FROM pragma_table_info(?)")
+            .bind(&table)
+            .fetch_all(&self.pool)
+            .await
+            .map_err(&failed)?;
+        let name = name.to_owned();
+        Ok(Constraint { name, schema: None, table, columns, table_columns })
+    }
+
+    /// SQLite names the columns, and never the constraint.
+    fn violates(error: &(dyn Error + 'static), constraint: &Constraint) -> bool {
+        let columns = constraint.columns.iter();
+        let columns: Vec<_> =
+            columns.map(|column| format!("{}.{column}", constraint.table)).collect();
+        let message = format!("UNIQUE constraint failed: {}", columns.join(", "));
+        driver::server_error(error).is_some_and(|error| error.message() == message)
+    }
+
+    async fn agreement(
+        &self,
+        constraint: &Constraint,
+        key: &[KeyValue],
+        same: &[(&'static str, &KeyValue)],
+    ) -> Result<Option<Vec<bool>>, StoreError> {
+        let agreement = Agreement {
+            table: quoted(&constraint.table),
+            columns: constraint.columns.iter().map(|column| quoted(column)).collect(),
+            key,
+            same: same.iter().map(|(column, value)| (quoted(column), *value)).collect(),
+            is_same: " IS ",
+        };
+        let failed = failed("read the row of an earlier message");
+        let mut query = agreement.query(bind)?;
+        let row = query.build().fetch_optional(&self.pool).await.map_err(&failed)?;
+        let Some(row) = row else { return Ok(None) };
+        let agrees = (0..same.len()).map(|number| row.try_get(number));
+        agrees.collect::<Result<_, _>>().map(Some).map_err(&failed)
+    }
+
     /// Without its savepoint the transaction has ended, by the handler, or by SQLite itself after
     /// an error; the claim tells which.
     async fn was_ended(transaction: &mut SqliteTransaction) -> bool {
@@ -359,6 +439,28 @@ async fn version(connection: impl sqlx::SqliteExecutor<'_>) -> Result<i32, sqlx:
     sqlx::query_scalar("SELECT coalesce(max(version), 0) FROM idem_migration")
         .fetch_one(connection)
         .await
+}
+
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// Adds a value as it is compared with a column.
+fn bind(query: &mut QueryBuilder<sqlx::Sqlite>, value: &KeyValue) -> Result<(), StoreError> {
+    match value {
+        KeyValue::Integer(value) => query.push_bind(driver::integer(*value)?),
+        KeyValue::Bool(value) => query.push_bind(*value),
+        KeyValue::Text(value) => query.push_bind(value.clone()),
+        KeyValue::Bytes(value) => query.push_bind(value.clone()),
+        KeyValue::Uuid(value) => query.push_bind(value.as_bytes().to_vec()),
+        KeyValue::Instant(_) | KeyValue::Date(_) => {
+            let problem = "SQLite has no type for instants and dates, so that they cannot be \
+                compared with a column; let the field be text or an integer, or leave `constraint` \
+                out";
+            return Err(StoreError::found(problem, Fault::Refused));
+        }
+    };
+    Ok(())
 }
 
 async fn find(

@@ -136,6 +136,28 @@ impl Store for Silent {
         Ok(0)
     }
 
+    async fn mark(_: &mut Open) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn constraint(&self, name: &'static str) -> Result<Constraint, StoreError> {
+        let (schema, table, columns, table_columns) = Default::default();
+        Ok(Constraint { name: name.to_owned(), schema, table, columns, table_columns })
+    }
+
+    fn violates(_: &(dyn std::error::Error + 'static), _: &Constraint) -> bool {
+        false
+    }
+
+    async fn agreement(
+        &self,
+        _: &Constraint,
+        _: &[KeyValue],
+        _: &[(&'static str, &KeyValue)],
+    ) -> Result<Option<Vec<bool>>, StoreError> {
+        Ok(None)
+    }
+
     async fn migrate(&self) -> Result<(), StoreError> {
         Ok(())
     }
