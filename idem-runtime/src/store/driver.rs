@@ -9,7 +9,7 @@ use sqlx::error::DatabaseError;
 use sqlx_core::transaction::TransactionManager;
 use time::OffsetDateTime;
 
-use super::{BROKEN_TRANSACTION, Claim, Claimed, Earlier, Fault, StoreError};
+use super::{BROKEN_TRANSACTION, Claim, Claimed, Earlier, Fault, Names, StoreError};
 use crate::key::{Digest, KeyValue};
 
 const NESTED_TRANSACTION: &str = "the handler left a transaction open inside its own; commit it or \
@@ -132,6 +132,16 @@ pub(super) fn in_order<'a>(claims: &[&'a Claim]) -> Vec<&'a Claim> {
     let mut sorted = claims.to_vec();
     sorted.sort_unstable_by_key(|claim| claim.digest);
     sorted
+}
+
+/// Refuses a schema on an engine that has none of its own.
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
+pub(super) fn without_schema(names: Names, engine: &str) -> Result<Names, StoreError> {
+    if names.schema_name().is_none() {
+        return Ok(names);
+    }
+    let problem = format!("{engine} has no schemas within a database; use a prefix in its place");
+    Err(StoreError::found(problem, Fault::Refused))
 }
 
 /// A reply is written to our own claim or to none.
