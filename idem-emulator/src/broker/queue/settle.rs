@@ -169,11 +169,12 @@ impl Queue {
             | Settlement::Defer { properties }
             | Settlement::DeadLetter { properties, .. } => properties,
         };
-        let size = amended(message, properties.clone()).size();
-        if !properties.is_empty() && properties_size(&message.content) + size > PROPERTIES_MAX {
-            return Err(SettleError::PropertiesTooLarge);
+        if properties.is_empty() {
+            return Ok(message);
         }
-        Ok(message)
+        let size = amended(message, properties.clone()).size();
+        let fits = properties_size(&message.content) + size <= PROPERTIES_MAX;
+        fits.then_some(message).ok_or(SettleError::PropertiesTooLarge)
     }
 
     /// Does what has been checked.
