@@ -12,6 +12,8 @@ mod mysql;
 mod names;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+mod scopes;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod step;

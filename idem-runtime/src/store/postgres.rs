@@ -11,6 +11,7 @@ use sqlx::{AssertSqlSafe, Connection, Executor, QueryBuilder, Row};
 use uuid::Uuid;
 
 use super::driver::Agreement;
+use super::scopes::{Statements, scope_methods};
 use super::{
     Claim, Claimed, Constraint, Earlier, Fate, Fault, Names, ScopeKeys, Store, StoreError,
     TransactionId, driver, migration,
@@ -175,6 +176,27 @@ async fn fate(
         _ => Fate::Unknown,
     })
 }
+
+/// What is done with scopes: the times are the database's, in whole seconds.
+const STATEMENTS: Statements = Statements {
+    register: "\
+        INSERT INTO idem_scope (scope, level, key_fields, seen_at, running_since) \
+        SELECT $1, $2, $3, now, now FROM (SELECT extract(epoch FROM now())::bigint) AS clock (now) \
+        ON CONFLICT (scope) DO NOTHING",
+    keys: "SELECT level, key_fields FROM idem_scope WHERE scope = $1",
+    keep_alive: "\
+        UPDATE idem_scope SET \
+            downtime = CASE WHEN now - seen_at > 90 THEN downtime + (now - seen_at) \
+                            WHEN now - running_since > greatest(horizon, retention) + downtime THEN 0 \
+                            ELSE downtime END, \
+            running_since = CASE WHEN now - seen_at > 90 THEN now ELSE running_since END, \
+            seen_at = greatest(seen_at, now), \
+            horizon = greatest(horizon, $1), \
+            retention = greatest(retention, $2) \
+        FROM (SELECT extract(epoch FROM now())::bigint) AS clock (now) WHERE scope = $3",
+    scopes: "SELECT scope FROM idem_scope WHERE retention IS NOT NULL ORDER BY scope",
+    pruned_before: "SELECT pruned_before FROM idem_scope WHERE scope = $1",
+};
 
 impl Store for Postgres {
     type Connection = PgConnection;
@@ -419,57 +441,7 @@ impl Store for Postgres {
         driver::fault_in(error, server_fault)
     }
 
-    async fn register(&self, scope: &ScopeKeys) -> Result<ScopeKeys, StoreError> {
-        const REGISTER: &str = "\
-            INSERT INTO idem_scope (scope, level, key_fields, seen_at, running_since) \
-            SELECT $1, $2, $3, now, now FROM (SELECT extract(epoch FROM now())::bigint) AS clock (now) \
-            ON CONFLICT (scope) DO NOTHING";
-        const KEYS: &str = "SELECT level, key_fields FROM idem_scope WHERE scope = $1";
-        sqlx::query(self.names.sql(REGISTER))
-            .bind(&scope.scope)
-            .bind(scope.level)
-            .bind(&scope.key)
-            .execute(&self.pool)
-            .await
-            .map_err(failed("register the scope"))?;
-        let (level, key) = sqlx::query_as(self.names.sql(KEYS))
-            .bind(&scope.scope)
-            .fetch_one(&self.pool)
-            .await
-            .map_err(failed("register the scope"))?;
-        Ok(ScopeKeys { scope: scope.scope.clone(), level, key })
-    }
-
-    async fn keep_alive(&self, scope: &str, retention: Retention) -> Result<(), StoreError> {
-        const KEEP_ALIVE: &str = "\
-            UPDATE idem_scope SET \
-                downtime = CASE WHEN now - seen_at > $4 THEN downtime + (now - seen_at) \
-                                WHEN now - running_since > greatest(horizon, retention) + downtime THEN 0 \
-                                ELSE downtime END, \
-                running_since = CASE WHEN now - seen_at > $4 THEN now ELSE running_since END, \
-                seen_at = greatest(seen_at, now), \
-                horizon = greatest(horizon, $2), \
-                retention = greatest(retention, $3) \
-            FROM (SELECT extract(epoch FROM now())::bigint) AS clock (now) WHERE scope = $1";
-        sqlx::query(self.names.sql(KEEP_ALIVE))
-            .bind(scope)
-            .bind(driver::seconds(retention.horizon))
-            .bind(driver::seconds(retention.kept))
-            .bind(driver::GAP)
-            .execute(&self.pool)
-            .await
-            .map_err(failed("keep alive"))?;
-        Ok(())
-    }
-
-    async fn scopes(&self) -> Result<Vec<String>, StoreError> {
-        const SCOPES: &str =
-            "SELECT scope FROM idem_scope WHERE retention IS NOT NULL ORDER BY scope";
-        sqlx::query_scalar(self.names.sql(SCOPES))
-            .fetch_all(&self.pool)
-            .await
-            .map_err(failed("read the scopes"))
-    }
+    scope_methods!(STATEMENTS);
 
     async fn prune(&self, scope: &str, rows_max: u32) -> Result<Option<u64>, StoreError> {
         const ALONE: &str = "SELECT pg_try_advisory_xact_lock($1)";
@@ -505,20 +477,6 @@ impl Store for Postgres {
             .map_err(&failed)?;
         transaction.commit().await.map_err(&failed)?;
         Ok(Some(deleted.rows_affected()))
-    }
-
-    async fn pruned_before(
-        transaction: &mut PostgresTransaction,
-        scope: &str,
-    ) -> Result<i64, StoreError> {
-        const PRUNED_BEFORE: &str = "SELECT pruned_before FROM idem_scope WHERE scope = $1";
-        let sql = transaction.names.sql(PRUNED_BEFORE);
-        let pruned_before = sqlx::query_scalar(sql)
-            .bind(scope)
-            .fetch_optional(&mut **transaction)
-            .await
-            .map_err(failed("read what was pruned"))?;
-        Ok(pruned_before.unwrap_or(0))
     }
 
     async fn migrate(&self) -> Result<(), StoreError> {
