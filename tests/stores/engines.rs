@@ -269,6 +269,7 @@ on_every_engine! {
         level_zero_runs_every_time
         what_cannot_be_decoded_is_rejected_before_the_database_is_asked
         migrations_can_run_again_and_at_the_same_time
+        ledgers_of_different_names_fit_into_one_database
         claims_of_the_first_version_are_kept_by_migrations;
     batches:
         a_batch_does_what_is_new_in_one_transaction

@@ -1,13 +1,13 @@
 //! What only PostgreSQL does: errors that come with the `COMMIT`, and isolation levels.
 
-use idem_runtime::Outcome;
 use idem_runtime::outcome::RetryReason;
-use idem_runtime::store::{Fault, Store};
+use idem_runtime::store::{Fault, Names, Store};
+use idem_runtime::{Outcome, execute};
 use serde_json::json;
 
 use crate::bodies::{assert_counts, assert_outcome};
 use crate::engines::postgres::{OnPostgres, on_postgres};
-use crate::engines::{Engine, priced};
+use crate::engines::{Engine, delivery, priced};
 
 /// A deferred constraint speaks only when we commit, and is the handler's all the same.
 #[tokio::test]
@@ -146,5 +146,27 @@ async fn the_violation_of_a_constraint_of_the_same_name_elsewhere_is_no_duplicat
     engine.execute(elsewhere).await;
     let outcome = engine.run::<<OnPostgres as Engine>::Guarded>(priced("r1", 1, "EUR")).await;
     assert_outcome!(outcome, Outcome::Retry(RetryReason::Handler(_)));
+    engine.remove().await;
+}
+
+/// A `search_path` that a handler leaves behind on its connection hides what has no schema.
+#[tokio::test]
+async fn a_ledger_in_a_schema_is_found_whatever_the_search_path() {
+    let Some(engine) = on_postgres().await else { return };
+    let store = engine.with_one_connection().await;
+    let store = store.with_names(Names::schema("shop_idem").expect("a name")).expect("taken");
+    store.migrate().await.expect("the schema is made too");
+    store.check().await.expect("it fits");
+    let deliver = async |name: &str, then| {
+        execute::<<OnPostgres as Engine>::ByKey, _>(&store, &engine.context(delivery(name, then)))
+            .await
+    };
+    let leaves = json!({ "run": "SET search_path = pg_catalog" });
+    assert_outcome!(deliver("r1", leaves.clone()).await, Outcome::Done(_));
+    let restores = json!({ "run": "SET search_path = public" });
+    assert_outcome!(deliver("r1", restores).await, Outcome::Duplicate(_));
+    let in_schema = "SELECT count(*) FROM shop_idem.idem_claim";
+    assert_eq!(engine.count(in_schema).await, 1);
+    assert_counts(&engine, 1, 0).await;
     engine.remove().await;
 }

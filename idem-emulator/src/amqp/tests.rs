@@ -9,12 +9,13 @@ use fe2o3_amqp_types::definitions::{
 use fe2o3_amqp_types::messaging::message::__private::{Deserializable, Serializable};
 use fe2o3_amqp_types::messaging::{
     Accepted, ApplicationProperties, Body, Data, DeliveryState, FilterSet, Message, MessageId,
-    Modified, Properties, Rejected, Source, Target, TargetArchetype,
+    Modified, Outcome, Properties, Rejected, Source, Target, TargetArchetype,
 };
 use fe2o3_amqp_types::performatives::{
     Attach, Begin, Close, Detach, Disposition, End, Flow, Open, Performative, Transfer,
 };
 use fe2o3_amqp_types::primitives::{SimpleValue, Symbol, Value};
+use fe2o3_amqp_types::transaction::{Coordinator, TransactionalState};
 use serde::{Deserialize, Serialize};
 
 mod faults;
@@ -757,12 +758,19 @@ fn what_should_be_a_list_may_not_be_an_array() {
 
 #[test]
 fn damaged_frames_never_panic() {
+    let coordinator = TargetArchetype::Coordinator(Coordinator::default());
+    let outcome = Some(Outcome::Accepted(Accepted {}));
+    let state = TransactionalState { txn_id: vec![0; 16].into(), outcome };
+    let within = DeliveryState::TransactionalState(state);
     let frames = [
         serde_amqp::to_vec(&flow(100, 0, 5, true)).unwrap(),
         serde_amqp::to_vec(&transfer(0, 0, false)).unwrap(),
         serde_amqp::to_vec(&settle(0, 9, DeliveryState::Accepted(Accepted {}))).unwrap(),
         serde_amqp::to_vec(&Detach { handle: 2.into(), closed: true, error: None }).unwrap(),
         serde_amqp::to_vec(&attach(Role::Receiver, 3, Some(Box::default()), None)).unwrap(),
+        serde_amqp::to_vec(&attach(Role::Sender, 5, None, Some(Box::new(coordinator)))).unwrap(),
+        serde_amqp::to_vec(&Transfer { handle: 5.into(), ..transfer(0, 0, false) }).unwrap(),
+        serde_amqp::to_vec(&settle(0, 9, within)).unwrap(),
     ];
     let mut state = 11u64;
     let mut random = |below: usize| {
@@ -775,7 +783,7 @@ fn damaged_frames_never_panic() {
         peer.store(&[b"a", b"b", b"c"]);
         peer.attach_sender("orders");
         peer.receive_from("orders");
-        for _ in 0..10 {
+        for _ in 0..4 {
             let mut input = BytesMut::new();
             Frame::write(&mut input, FrameKind::Amqp, 0, |out| {
                 out.put_slice(&frames[random(frames.len())]);

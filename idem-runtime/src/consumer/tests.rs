@@ -19,7 +19,9 @@ use crate::horizon::{Horizon, Retention};
 use crate::key::{Digest, KeyEncoder, KeyValue};
 use crate::outcome::{Chain, Failure, Reply};
 use crate::settle::Settlement;
-use crate::store::{Claim, Claimed, Constraint, Earlier, Fault, ScopeKeys, StoreError, Work};
+use crate::store::{
+    Claim, Claimed, Constraint, Earlier, Fault, Names, ScopeKeys, StoreError, Work,
+};
 
 const LOCK: Duration = Duration::from_secs(10);
 
@@ -211,6 +213,10 @@ impl Store for ScriptedStore {
     type Transaction = Box<()>;
 
     const MIGRATIONS: &'static [&'static str] = &[];
+
+    fn with_names(self, _: Names) -> Result<Self, StoreError> {
+        Ok(self)
+    }
 
     async fn begin(&self) -> Result<Box<()>, StoreError> {
         Ok(Box::new(()))

@@ -9,7 +9,7 @@ use sqlx::error::DatabaseError;
 use sqlx_core::transaction::TransactionManager;
 use time::OffsetDateTime;
 
-use super::{BROKEN_TRANSACTION, Claim, Claimed, Earlier, Fault, StoreError};
+use super::{BROKEN_TRANSACTION, Claim, Claimed, Earlier, Fault, Names, StoreError};
 use crate::key::{Digest, KeyValue};
 
 const NESTED_TRANSACTION: &str = "the handler left a transaction open inside its own; commit it or \
@@ -99,9 +99,6 @@ pub(super) fn seconds(duration: Duration) -> i64 {
     i64::try_from(duration.as_secs()).unwrap_or(i64::MAX / 4).min(i64::MAX / 4)
 }
 
-/// After how many seconds without a sign of life a consumer was not running.
-pub(super) const GAP: i64 = 90;
-
 /// What became of each of many claims: ours where it was inserted, and a committed row otherwise.
 pub(super) fn claimed(
     claims: &[&Claim],
@@ -132,6 +129,16 @@ pub(super) fn in_order<'a>(claims: &[&'a Claim]) -> Vec<&'a Claim> {
     let mut sorted = claims.to_vec();
     sorted.sort_unstable_by_key(|claim| claim.digest);
     sorted
+}
+
+/// Refuses a schema on an engine that has none of its own.
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
+pub(super) fn without_schema(names: Names, engine: &str) -> Result<Names, StoreError> {
+    if names.schema_name().is_none() {
+        return Ok(names);
+    }
+    let problem = format!("{engine} has no schemas within a database; use a prefix in its place");
+    Err(StoreError::found(problem, Fault::Refused))
 }
 
 /// A reply is written to our own claim or to none.

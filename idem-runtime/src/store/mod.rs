@@ -9,8 +9,11 @@ mod driver;
 mod migration;
 #[cfg(feature = "mysql")]
 mod mysql;
+mod names;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+mod scopes;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod step;
@@ -22,6 +25,8 @@ use std::fmt;
 use std::future::Future;
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
+
+pub use names::Names;
 
 #[cfg(feature = "mysql")]
 pub use mysql::{Mysql, MysqlTransaction};
@@ -49,6 +54,13 @@ pub trait Store: Clone + Send + Sync + 'static {
 
     /// The SQL that makes the ledger's tables, a file a version, in order.
     const MIGRATIONS: &'static [&'static str];
+
+    /// Gives the ledger's tables other names.
+    ///
+    /// # Errors
+    ///
+    /// Where the engine has no schemas.
+    fn with_names(self, names: Names) -> Result<Self, StoreError>;
 
     /// Opens a transaction at read committed, or what the engine has in its place.
     fn begin(&self) -> impl Future<Output = Result<Self::Transaction, StoreError>> + Send;
@@ -188,7 +200,7 @@ pub trait Store: Clone + Send + Sync + 'static {
 /// failed statement.
 ///
 /// Settings of the session must be `LOCAL`: a `search_path` left behind on the pooled connection
-/// would hide the ledger from the next message.
+/// would hide the ledger from the next message, unless it has a [schema](Names::schema) of its own.
 pub struct Tx<S: Store> {
     transaction: S::Transaction,
     /// A claim that is there if the transaction is committed; of many, one of them.

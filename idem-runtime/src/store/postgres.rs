@@ -11,9 +11,10 @@ use sqlx::{AssertSqlSafe, Connection, Executor, QueryBuilder, Row};
 use uuid::Uuid;
 
 use super::driver::Agreement;
+use super::scopes::{Statements, scope_methods};
 use super::{
-    Claim, Claimed, Constraint, Earlier, Fate, Fault, ScopeKeys, Store, StoreError, TransactionId,
-    driver, migration,
+    Claim, Claimed, Constraint, Earlier, Fate, Fault, Names, ScopeKeys, Store, StoreError,
+    TransactionId, driver, migration,
 };
 use crate::horizon::Retention;
 use crate::key::{Digest, KeyValue};
@@ -23,6 +24,7 @@ use crate::outcome::Reply;
 #[derive(Clone, Debug)]
 pub struct Postgres {
     pool: PgPool,
+    names: Names,
 }
 
 /// How many connections [`Postgres::connect`] allows itself.
@@ -64,12 +66,12 @@ impl Postgres {
             // in `BEGIN`, where another attempt is free of doubt.
             .test_before_acquire(false)
             .connect_lazy_with(options);
-        Ok(Self { pool })
+        Ok(Self::from_pool(pool))
     }
 
     /// Uses a pool that the application has already.
     pub fn from_pool(pool: PgPool) -> Self {
-        Self { pool }
+        Self { pool, names: Names::default() }
     }
 
     /// The pool, for the application's own queries outside handlers.
@@ -99,6 +101,7 @@ async fn connect_once(options: &PgConnectOptions) -> Result<(), StoreError> {
 pub struct PostgresTransaction {
     transaction: sqlx::Transaction<'static, sqlx::Postgres>,
     id: Option<TransactionId>,
+    names: Names,
 }
 
 impl Deref for PostgresTransaction {
@@ -174,6 +177,27 @@ async fn fate(
     })
 }
 
+/// What is done with scopes: the times are the database's, in whole seconds.
+const STATEMENTS: Statements = Statements {
+    register: "\
+        INSERT INTO idem_scope (scope, level, key_fields, seen_at, running_since) \
+        SELECT $1, $2, $3, now, now FROM (SELECT extract(epoch FROM now())::bigint) AS clock (now) \
+        ON CONFLICT (scope) DO NOTHING",
+    keys: "SELECT level, key_fields FROM idem_scope WHERE scope = $1",
+    keep_alive: "\
+        UPDATE idem_scope SET \
+            downtime = CASE WHEN now - seen_at > 90 THEN downtime + (now - seen_at) \
+                            WHEN now - running_since > greatest(horizon, retention) + downtime THEN 0 \
+                            ELSE downtime END, \
+            running_since = CASE WHEN now - seen_at > 90 THEN now ELSE running_since END, \
+            seen_at = greatest(seen_at, now), \
+            horizon = greatest(horizon, $1), \
+            retention = greatest(retention, $2) \
+        FROM (SELECT extract(epoch FROM now())::bigint) AS clock (now) WHERE scope = $3",
+    scopes: "SELECT scope FROM idem_scope WHERE retention IS NOT NULL ORDER BY scope",
+    pruned_before: "SELECT pruned_before FROM idem_scope WHERE scope = $1",
+};
+
 impl Store for Postgres {
     type Connection = PgConnection;
     type Transaction = PostgresTransaction;
@@ -184,11 +208,15 @@ impl Store for Postgres {
         include_str!("migrations/postgres/0003_scopes.sql"),
     ];
 
+    fn with_names(self, names: Names) -> Result<Self, StoreError> {
+        Ok(Self { names, ..self })
+    }
+
     async fn begin(&self) -> Result<PostgresTransaction, StoreError> {
         // Read write is said aloud, so that a read-only replica refuses here.
         let begin = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
         let transaction = driver::begin_on(&self.pool, begin).await.map_err(failed("begin"))?;
-        Ok(PostgresTransaction { transaction, id: None })
+        Ok(PostgresTransaction { transaction, id: None, names: self.names.clone() })
     }
 
     /// The advisory lock answers at once when another open transaction holds the key, where the
@@ -204,7 +232,8 @@ impl Store for Postgres {
                            ON CONFLICT ON CONSTRAINT idem_claim_pk DO NOTHING RETURNING 1) \
             SELECT (SELECT taken FROM lock), \
                    CASE WHEN EXISTS (SELECT FROM claim) THEN pg_current_xact_id()::text END";
-        let (locked, id): (bool, Option<String>) = sqlx::query_as(CLAIM)
+        let sql = transaction.names.sql(CLAIM);
+        let (locked, id): (bool, Option<String>) = sqlx::query_as(sql)
             .bind(claim.digest.as_uuid())
             .bind(claim.scope)
             .bind(claim.same.as_bytes())
@@ -215,7 +244,8 @@ impl Store for Postgres {
         match (locked, id) {
             (false, _) => Ok(Claimed::Busy),
             (true, None) => {
-                let found = find(&mut **transaction, claim.digest).await;
+                let names = transaction.names.clone();
+                let found = find(&mut **transaction, &names, claim.digest).await;
                 driver::met(found.map_err(failed("read the claim"))?)
             }
             (true, Some(id)) => {
@@ -242,7 +272,8 @@ impl Store for Postgres {
         let sorted = driver::in_order(claims);
         let digests: Vec<_> = sorted.iter().map(|claim| claim.digest.as_uuid()).collect();
         let same: Vec<_> = sorted.iter().map(|claim| claim.same.as_bytes()).collect();
-        let inserted: Vec<(Uuid, String)> = sqlx::query_as(CLAIM)
+        let names = transaction.names.clone();
+        let inserted: Vec<(Uuid, String)> = sqlx::query_as(names.sql(CLAIM))
             .bind(digests)
             .bind(sorted.first().map_or("", |claim| claim.scope))
             .bind(same)
@@ -255,7 +286,7 @@ impl Store for Postgres {
         }
         let inserted = inserted.into_iter().filter_map(|(digest, _)| of_uuid(digest)).collect();
         let others = driver::others(claims, &inserted);
-        let found = find_many(&mut **transaction, &others).await.map_err(&failed)?;
+        let found = find_many(&mut **transaction, &names, &others).await.map_err(&failed)?;
         driver::claimed(claims, &inserted, found)
     }
 
@@ -267,7 +298,8 @@ impl Store for Postgres {
              FROM unnest($1, $2) AS batch (digest, reply) WHERE idem_claim.digest = batch.digest";
         let digests: Vec<_> = replies.iter().map(|(digest, _)| digest.as_uuid()).collect();
         let texts: Vec<_> = replies.iter().map(|(_, reply)| reply.as_bytes()).collect();
-        let kept = sqlx::query(KEEP)
+        let sql = transaction.names.sql(KEEP);
+        let kept = sqlx::query(sql)
             .bind(digests)
             .bind(texts)
             .execute(&mut **transaction)
@@ -400,7 +432,8 @@ impl Store for Postgres {
     }
 
     async fn find(&self, digest: Digest) -> Result<Option<Earlier>, StoreError> {
-        let found = find(&self.pool, digest).await.map_err(failed("read the claim"))?;
+        let found =
+            find(&self.pool, &self.names, digest).await.map_err(failed("read the claim"))?;
         Ok(found.map(driver::earlier))
     }
 
@@ -408,57 +441,7 @@ impl Store for Postgres {
         driver::fault_in(error, server_fault)
     }
 
-    async fn register(&self, scope: &ScopeKeys) -> Result<ScopeKeys, StoreError> {
-        const REGISTER: &str = "\
-            INSERT INTO idem_scope (scope, level, key_fields, seen_at, running_since) \
-            SELECT $1, $2, $3, now, now FROM (SELECT extract(epoch FROM now())::bigint) AS clock (now) \
-            ON CONFLICT (scope) DO NOTHING";
-        sqlx::query(REGISTER)
-            .bind(&scope.scope)
-            .bind(scope.level)
-            .bind(&scope.key)
-            .execute(&self.pool)
-            .await
-            .map_err(failed("register the scope"))?;
-        let (level, key) =
-            sqlx::query_as("SELECT level, key_fields FROM idem_scope WHERE scope = $1")
-                .bind(&scope.scope)
-                .fetch_one(&self.pool)
-                .await
-                .map_err(failed("register the scope"))?;
-        Ok(ScopeKeys { scope: scope.scope.clone(), level, key })
-    }
-
-    async fn keep_alive(&self, scope: &str, retention: Retention) -> Result<(), StoreError> {
-        const KEEP_ALIVE: &str = "\
-            UPDATE idem_scope SET \
-                downtime = CASE WHEN now - seen_at > $4 THEN downtime + (now - seen_at) \
-                                WHEN now - running_since > greatest(horizon, retention) + downtime THEN 0 \
-                                ELSE downtime END, \
-                running_since = CASE WHEN now - seen_at > $4 THEN now ELSE running_since END, \
-                seen_at = greatest(seen_at, now), \
-                horizon = greatest(horizon, $2), \
-                retention = greatest(retention, $3) \
-            FROM (SELECT extract(epoch FROM now())::bigint) AS clock (now) WHERE scope = $1";
-        sqlx::query(KEEP_ALIVE)
-            .bind(scope)
-            .bind(driver::seconds(retention.horizon))
-            .bind(driver::seconds(retention.kept))
-            .bind(driver::GAP)
-            .execute(&self.pool)
-            .await
-            .map_err(failed("keep alive"))?;
-        Ok(())
-    }
-
-    async fn scopes(&self) -> Result<Vec<String>, StoreError> {
-        sqlx::query_scalar(
-            "SELECT scope FROM idem_scope WHERE retention IS NOT NULL ORDER BY scope",
-        )
-        .fetch_all(&self.pool)
-        .await
-        .map_err(failed("read the scopes"))
-    }
+    scope_methods!(STATEMENTS);
 
     async fn prune(&self, scope: &str, rows_max: u32) -> Result<Option<u64>, StoreError> {
         const ALONE: &str = "SELECT pg_try_advisory_xact_lock($1)";
@@ -484,9 +467,9 @@ impl Store for Postgres {
         }
         // First, so that the row is locked: the consumers' signs of life wait, and both statements
         // see the same.
-        let pruned = sqlx::query(PRUNED).bind(scope).execute(&mut *transaction);
+        let pruned = sqlx::query(self.names.sql(PRUNED)).bind(scope).execute(&mut *transaction);
         pruned.await.map_err(&failed)?;
-        let deleted = sqlx::query(PRUNE)
+        let deleted = sqlx::query(self.names.sql(PRUNE))
             .bind(scope)
             .bind(i64::from(rows_max))
             .execute(&mut *transaction)
@@ -496,19 +479,6 @@ impl Store for Postgres {
         Ok(Some(deleted.rows_affected()))
     }
 
-    async fn pruned_before(
-        transaction: &mut PostgresTransaction,
-        scope: &str,
-    ) -> Result<i64, StoreError> {
-        let pruned_before =
-            sqlx::query_scalar("SELECT pruned_before FROM idem_scope WHERE scope = $1")
-                .bind(scope)
-                .fetch_optional(&mut **transaction)
-                .await
-                .map_err(failed("read what was pruned"))?;
-        Ok(pruned_before.unwrap_or(0))
-    }
-
     async fn migrate(&self) -> Result<(), StoreError> {
         let mut transaction = self.pool.begin().await.map_err(failed("migrate"))?;
         sqlx::query("SELECT pg_advisory_xact_lock($1)")
@@ -516,13 +486,21 @@ impl Store for Postgres {
             .execute(&mut *transaction)
             .await
             .map_err(failed("migrate"))?;
+        const MIGRATED: &str = "INSERT INTO idem_migration (version) VALUES ($1)";
         let create = "CREATE TABLE IF NOT EXISTS idem_migration (version integer PRIMARY KEY, \
                       applied_at timestamptz NOT NULL DEFAULT now())";
-        transaction.execute(create).await.map_err(failed("migrate"))?;
-        let version = version(&mut *transaction).await.map_err(failed("migrate"))?;
+        if let Some(schema) = self.names.schema_name() {
+            let create = format!("CREATE SCHEMA IF NOT EXISTS {}", quoted(schema));
+            transaction.execute(AssertSqlSafe(create)).await.map_err(failed("migrate"))?;
+        }
+        transaction.execute(self.names.sql(create)).await.map_err(failed("migrate"))?;
+        let version = version(&mut *transaction, &self.names).await.map_err(failed("migrate"))?;
         for (version, sql) in migration::pending(Self::MIGRATIONS, version)? {
-            sqlx::raw_sql(sql).execute(&mut *transaction).await.map_err(failed("migrate"))?;
-            sqlx::query("INSERT INTO idem_migration (version) VALUES ($1)")
+            sqlx::raw_sql(self.names.sql(sql))
+                .execute(&mut *transaction)
+                .await
+                .map_err(failed("migrate"))?;
+            sqlx::query(self.names.sql(MIGRATED))
                 .bind(version)
                 .execute(&mut *transaction)
                 .await
@@ -532,7 +510,7 @@ impl Store for Postgres {
     }
 
     async fn check(&self) -> Result<(), StoreError> {
-        let found = match version(&self.pool).await {
+        let found = match version(&self.pool, &self.names).await {
             // 42P01: there is no such table.
             Err(error) if code(&error).as_deref() == Some("42P01") => 0,
             found => found.map_err(failed("read the ledger's version"))?,
@@ -576,6 +554,7 @@ fn of_uuid(digest: Uuid) -> Option<Digest> {
 
 async fn find_many(
     connection: impl sqlx::PgExecutor<'_>,
+    names: &Names,
     digests: &[Digest],
 ) -> Result<HashMap<Digest, driver::Row>, sqlx::Error> {
     type Found = (Uuid, i64, Vec<u8>, Option<Vec<u8>>);
@@ -586,22 +565,24 @@ async fn find_many(
         return Ok(HashMap::new());
     }
     let digests: Vec<_> = digests.iter().map(|digest| digest.as_uuid()).collect();
-    let rows: Vec<Found> = sqlx::query_as(FIND).bind(digests).fetch_all(connection).await?;
+    let rows: Vec<Found> =
+        sqlx::query_as(names.sql(FIND)).bind(digests).fetch_all(connection).await?;
     let row = |(digest, at, same, reply)| Some((of_uuid(digest)?, (at, same, reply)));
     Ok(rows.into_iter().filter_map(row).collect())
 }
 
 async fn find(
     connection: impl sqlx::PgExecutor<'_>,
+    names: &Names,
     digest: Digest,
 ) -> Result<Option<driver::Row>, sqlx::Error> {
     const FIND: &str = "SELECT (extract(epoch FROM claimed_at) * 1000000)::bigint, same, reply \
                         FROM idem_claim WHERE digest = $1";
-    sqlx::query_as(FIND).bind(digest.as_uuid()).fetch_optional(connection).await
+    sqlx::query_as(names.sql(FIND)).bind(digest.as_uuid()).fetch_optional(connection).await
 }
 
-async fn version(connection: impl sqlx::PgExecutor<'_>) -> Result<i32, sqlx::Error> {
-    sqlx::query_scalar("SELECT coalesce(max(version), 0) FROM idem_migration")
+async fn version(connection: impl sqlx::PgExecutor<'_>, names: &Names) -> Result<i32, sqlx::Error> {
+    sqlx::query_scalar(names.sql("SELECT coalesce(max(version), 0) FROM idem_migration"))
         .fetch_one(connection)
         .await
 }

@@ -69,6 +69,10 @@ impl Store for Silent {
 
     const MIGRATIONS: &'static [&'static str] = &[];
 
+    fn with_names(self, _: Names) -> Result<Self, StoreError> {
+        Ok(self)
+    }
+
     async fn begin(&self) -> Result<Open, StoreError> {
         let id = (!self.fates.lock().unwrap().is_empty()).then_some(TransactionId(7));
         answer(self.at, "begin", Open { silent_at: self.at, id, connection: () }).await
