@@ -48,7 +48,7 @@ impl Args {
 
     fn read(&mut self, argument: &[TokenTree], errors: &mut Errors) {
         let Some((TokenTree::Ident(name), value)) = argument.split_first() else {
-            return errors.push(errors::unknown_argument(tokens(argument)));
+            return errors.push(errors::unknown_argument(tokens(argument), &ARGUMENTS));
         };
         let written = Written { name, value };
         match name.to_string().as_str() {
@@ -65,7 +65,27 @@ impl Args {
                 self.scope.fill(name, text(&written, "scope = \"orders.place\""), errors);
             }
             "crate" => self.runtime.fill(name, runtime(&written), errors),
-            _ => errors.push(errors::unknown_argument(name)),
+            _ => errors.push(errors::unknown_argument(name, &ARGUMENTS)),
+        }
+    }
+}
+
+/// The arguments of a derive's own attribute: where the runtime is, and no more.
+pub(crate) fn runtime_alone(
+    arguments: TokenStream,
+    path: &mut Argument<Path>,
+    errors: &mut Errors,
+) {
+    let trees: Vec<TokenTree> = arguments.into_iter().collect();
+    for argument in split_at_commas(&trees) {
+        match argument.split_first() {
+            Some((TokenTree::Ident(name), value)) if name == "crate" => {
+                path.fill(name, runtime(&Written { name, value }), errors);
+            }
+            Some((TokenTree::Ident(name), _)) => {
+                errors.push(errors::unknown_argument(name, &["crate"]));
+            }
+            _ => errors.push(errors::unknown_argument(tokens(argument), &["crate"])),
         }
     }
 }

@@ -46,7 +46,7 @@ pub(crate) fn check(
     errors.or(handler())
 }
 
-fn absolute(path: &Path, errors: &mut Errors) {
+pub(crate) fn absolute(path: &Path, errors: &mut Errors) {
     let root = path.segments.first().map(|segment| segment.ident.to_string());
     if path.leading_colon.is_none() && !matches!(root.as_deref(), Some("crate" | "$crate")) {
         errors.push(errors::crate_path_relative(path));

@@ -5,9 +5,8 @@
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::ToTokens;
-use syn::Error;
+use syn::{Error, LitStr, Member};
 
-use crate::args::ARGUMENTS;
 use crate::model::{Level, Naming};
 
 /// Collects mistakes, so that all of them are reported at once.
@@ -20,10 +19,14 @@ impl Errors {
         self.0.push(error);
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The value, if it is there and no mistake was found.
     pub(crate) fn or<T>(self, value: Option<T>) -> Result<T, Self> {
         match value {
-            Some(value) if self.0.is_empty() => Ok(value),
+            Some(value) if self.is_empty() => Ok(value),
             _ => Err(self),
         }
     }
@@ -36,8 +39,8 @@ impl Errors {
 
 // The arguments.
 
-pub(crate) fn unknown_argument(found: impl ToTokens) -> Error {
-    let expected = ARGUMENTS.map(|name| format!("`{name}`")).join(", ");
+pub(crate) fn unknown_argument(found: impl ToTokens, expected: &[&str]) -> Error {
+    let expected = listed(expected);
     let text = format!("unknown argument `{}`, expected {expected}", text(&found));
     Error::new_spanned(found, text)
 }
@@ -253,6 +256,114 @@ pub(crate) fn result_missing(at: Span, handler: &str) -> Error {
          note: `Ok` commits the claim, `Err` rolls it back"
     );
     Error::new(at, text)
+}
+
+// The derives.
+
+pub(crate) fn key_part_for_enum(at: impl ToTokens) -> Error {
+    let text = "`KeyPart` cannot be derived for an enum\n\
+        help: implement it, and give each variant a text that no renaming changes: \
+        `key.part(match self { Self::Euro => \"EUR\" })`";
+    Error::new_spanned(at, text)
+}
+
+pub(crate) fn derive_for_union(at: impl ToTokens, derive: &str) -> Error {
+    let text = format!("`{derive}` cannot be derived for a union\nhelp: use a struct");
+    Error::new_spanned(at, text)
+}
+
+pub(crate) fn key_part_without_fields(name: &Ident) -> Error {
+    let text = format!(
+        "`KeyPart` needs at least one field, and `{name}` has none\n\
+         note: all its values are equal, so that they cannot tell one key from another"
+    );
+    Error::new(name.span(), text)
+}
+
+pub(crate) fn attribute_on_field(at: impl ToTokens, attribute: &str) -> Error {
+    let text = format!(
+        "`#[{attribute}]` goes on the struct, found it on a field\n\
+         help: remove it, or put it above the struct"
+    );
+    Error::new_spanned(at, text)
+}
+
+pub(crate) fn malformed_attribute(at: impl ToTokens, attribute: &str, form: &str) -> Error {
+    Error::new_spanned(at, format!("`#[{attribute}]` is malformed\nhelp: write `{form}`"))
+}
+
+pub(crate) fn message_id_for_enum(at: impl ToTokens) -> Error {
+    let text = "`MessageId` cannot be derived for an enum\n\
+        help: derive it for the struct of each message that is sent";
+    Error::new_spanned(at, text)
+}
+
+/// `form` is an example of how the template is written.
+pub(crate) fn template_missing(name: &Ident, form: &str) -> Error {
+    let text = format!(
+        "`MessageId` needs a template, and `{name}` has none\nhelp: write `{form}` above the struct"
+    );
+    Error::new(name.span(), text)
+}
+
+pub(crate) fn template_twice(at: impl ToTokens) -> Error {
+    Error::new_spanned(at, "`message_id` is set twice")
+}
+
+pub(crate) fn template_without_fields(template: &LitStr) -> Error {
+    let text = "the template of a MessageId must name at least one field\n\
+        note: all messages would have the same id, and all but the first would be dropped";
+    Error::new_spanned(template, text)
+}
+
+pub(crate) fn template_too_long(template: &LitStr, size: usize, size_max: usize) -> Error {
+    let text = format!(
+        "the text of this template has {size} bytes without its fields, and a MessageId has \
+         {size_max} at most\nhelp: shorten it, and leave room for the fields"
+    );
+    Error::new_spanned(template, text)
+}
+
+pub(crate) fn template_unclosed(template: &LitStr, field: &str) -> Error {
+    let text =
+        format!("`{{{field}` is not closed\nhelp: write `{{field}}` for the value of a field");
+    Error::new_spanned(template, text)
+}
+
+pub(crate) fn template_unopened(template: &LitStr) -> Error {
+    let text = "a `}` in this template closes nothing\n\
+        help: write `{field}` for the value of a field";
+    Error::new_spanned(template, text)
+}
+
+pub(crate) fn template_field_not_a_path(template: &LitStr, field: &str) -> Error {
+    let text = format!(
+        "`{{{field}}}` in this template is not a field path\n\
+         help: name a field of the struct, a nested one with dots: `{{order_no}}`, `{{address.postcode}}`"
+    );
+    Error::new_spanned(template, text)
+}
+
+pub(crate) fn template_field_unknown(template: &LitStr, field: &str, members: &[Member]) -> Error {
+    let members: Vec<String> =
+        members.iter().map(|member| text(member).replace("r#", "")).collect();
+    let members: Vec<&str> = members.iter().map(String::as_str).collect();
+    let text = format!("there is no field `{field}`, expected {}", listed(&members));
+    Error::new_spanned(template, text)
+}
+
+pub(crate) fn template_fields_indistinct(template: &LitStr, left: &str, right: &str) -> Error {
+    let text = format!(
+        "nothing tells where `{{{left}}}` ends and `{{{right}}}` begins, so that different values \
+         would make one id\n\
+         help: put a character between them that is no letter, digit or `%`: `{{{left}}}/{{{right}}}`"
+    );
+    Error::new_spanned(template, text)
+}
+
+fn listed(names: &[&str]) -> String {
+    let quoted: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+    quoted.join(", ")
 }
 
 fn text(tokens: &impl ToTokens) -> String {

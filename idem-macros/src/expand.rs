@@ -1,8 +1,7 @@
 //! From tokens to tokens, and from a checked handler to its code.
 
-use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};
-use quote::{ToTokens, format_ident, quote};
-use syn::spanned::Spanned;
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::quote;
 use syn::{Path, Type, parse_quote};
 
 use crate::args::Args;
@@ -10,6 +9,7 @@ use crate::check::check;
 use crate::errors::Errors;
 use crate::item::{HandlerFn, NotRead};
 use crate::model::{Handler, Identity, KeyField, Marker, Parameters};
+use crate::spans::{ends, local, located_at, span_of};
 
 /// The whole attribute: the function as written, then what is generated beside it.
 ///
@@ -182,10 +182,6 @@ fn same(fields: &[KeyField], runtime: &Path) -> Option<TokenStream> {
     })
 }
 
-fn span_of(field: &KeyField) -> Span {
-    field.members.first().map_or_else(Span::call_site, Spanned::span)
-}
-
 fn require(handler: &Handler, runtime: &Path) -> Option<TokenStream> {
     let extractors = &handler.parameters.extractors;
     if extractors.is_empty() {
@@ -302,29 +298,4 @@ fn stub(marker: &Marker, runtime: &Path) -> TokenStream {
             }
         }
     }
-}
-
-/// A name of our own: neither the user's items nor the user's arguments can be meant by it.
-fn local(name: &str) -> Ident {
-    format_ident!("__{name}", span = Span::mixed_site())
-}
-
-/// The spans of the first and the last token: between them, a caret covers all of them.
-fn ends(tokens: &impl ToTokens) -> [Span; 2] {
-    let mut spans = tokens.to_token_stream().into_iter().map(|token| token.span());
-    let first = spans.next().unwrap_or_else(Span::call_site);
-    [first, spans.last().unwrap_or(first)]
-}
-
-/// Puts carets on user code without making the tokens the user's: lints stay quiet in them, and
-/// rustc does not offer to edit what the user did not write.
-fn located_at(span: Span, tokens: TokenStream) -> TokenStream {
-    let relocate = |mut token: TokenTree| {
-        if let TokenTree::Group(group) = token {
-            token = Group::new(group.delimiter(), located_at(span, group.stream())).into();
-        }
-        token.set_span(token.span().located_at(span));
-        token
-    };
-    tokens.into_iter().map(relocate).collect()
 }

@@ -140,7 +140,8 @@ fn name_after_fn(item: TokenStream) -> Option<Ident> {
     }
 }
 
-fn find_ident(tokens: TokenStream, word: &str) -> Option<TokenTree> {
+/// The first identifier of this name.
+pub(crate) fn find_ident(tokens: TokenStream, word: &str) -> Option<TokenTree> {
     tokens.into_iter().find_map(|token| match token {
         TokenTree::Group(group) => find_ident(group.stream(), word),
         TokenTree::Ident(ref ident) if ident == word => Some(token),

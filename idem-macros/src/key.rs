@@ -70,13 +70,24 @@ fn combine(errors: &mut Option<Error>, error: Error) {
 
 fn field(written: &Written, naming: Naming) -> Result<KeyField> {
     let segments = segments(&written.pieces);
+    field_of(&segments)
+        .ok_or_else(|| errors::field_not_a_path(&written.at, naming, &name_of(&segments)))
+}
+
+/// Reads one path, as in the braces of a template.
+pub(crate) fn field_path(text: &str, span: Span) -> Option<KeyField> {
+    field_of(&segments(&[(text.to_owned(), span)]))
+}
+
+fn field_of(segments: &[(String, Span)]) -> Option<KeyField> {
+    let members = segments.iter().map(|(text, span)| member(text, *span));
+    let members = members.collect::<Option<_>>()?;
+    Some(KeyField { name: name_of(segments).replace("r#", ""), members })
+}
+
+fn name_of(segments: &[(String, Span)]) -> String {
     let names: Vec<&str> = segments.iter().map(|(text, _)| text.as_str()).collect();
-    let name = names.join(".");
-    let members = segments.iter().map(|(text, span)| member(text, *span)).collect();
-    match members {
-        Some(members) => Ok(KeyField { name: name.replace("r#", ""), members }),
-        None => Err(errors::field_not_a_path(&written.at, naming, &name)),
-    }
+    names.join(".")
 }
 
 /// Splits at dots, wherever they are: `a.0.1` is the tokens `a`, `.` and `0.1`.

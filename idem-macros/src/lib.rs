@@ -1,7 +1,8 @@
-//! The attribute of idem. Use it through `idem_runtime`, where it is documented.
+//! The attribute and the derives of idem. Use them through `idem_runtime`, where they are documented.
 //!
 //! `args` (with `key`) and `item` parse, `check` turns what they found into the `model`, and `expand` turns the
-//! model into code. Only the parsers and `check` can find a mistake; `errors` has the texts.
+//! model into code. Only the parsers and `check` can find a mistake; `errors` has the texts. `derive` has the
+//! same stages in miniature.
 
 #![cfg_attr(
     not(test),
@@ -10,11 +11,13 @@
 
 mod args;
 mod check;
+mod derive;
 mod errors;
 mod expand;
 mod item;
 mod key;
 mod model;
+mod spans;
 #[cfg(test)]
 mod tests;
 
@@ -25,4 +28,16 @@ pub fn idempotent(
     item: proc_macro::TokenStream,
 ) -> proc_macro::TokenStream {
     expand::idempotent(arguments.into(), item.into()).into()
+}
+
+#[expect(missing_docs, reason = "documented where idem-runtime re-exports it: examples run there")]
+#[proc_macro_derive(KeyPart, attributes(key_part))]
+pub fn key_part(item: proc_macro::TokenStream) -> proc_macro::TokenStream {
+    derive::key_part(item.into()).into()
+}
+
+#[expect(missing_docs, reason = "documented where idem-runtime re-exports it: examples run there")]
+#[proc_macro_derive(MessageId, attributes(message_id))]
+pub fn message_id(item: proc_macro::TokenStream) -> proc_macro::TokenStream {
+    derive::message_id(item.into()).into()
 }

@@ -1,13 +1,18 @@
-//! What the attribute expands to, from tokens to tokens.
+//! What the attribute and the derives expand to, from tokens to tokens.
 
 use proc_macro2::TokenStream;
 use quote::quote;
 
+use crate::derive::{key_part, message_id};
 use crate::expand::idempotent;
 
-/// Compares with `tests/output/<name>.rs`; `IDEM_RECORD=1` writes that file instead.
 fn assert_expands(name: &str, arguments: TokenStream, item: TokenStream) {
-    let expanded = formatted(&idempotent(arguments, item));
+    assert_is_recorded(name, &idempotent(arguments, item));
+}
+
+/// Compares with `tests/output/<name>.rs`; `IDEM_RECORD=1` writes that file instead.
+fn assert_is_recorded(name: &str, expanded: &TokenStream) {
+    let expanded = formatted(expanded);
     let path = format!("{}/tests/output/{name}.rs", env!("CARGO_MANIFEST_DIR"));
     if std::env::var_os("IDEM_RECORD").is_some() {
         std::fs::write(&path, &expanded).expect("the recording can be written");
@@ -212,6 +217,84 @@ fn every_mistake_is_reported_at_once() {
         "handler `book` must not have a conditional parameter",
         "handler `book` must take its message by value",
         "handler `book` must return `Result`",
+    ];
+    for text in expected {
+        assert_eq!(expanded.matches(text).count(), 1, "{text} in {expanded}");
+    }
+    assert_eq!(expanded.matches("compile_error").count(), expected.len(), "{expanded}");
+}
+
+#[test]
+fn key_parts() {
+    let newtype = key_part(quote! {
+        struct CustomerId(i64);
+    });
+    let record = key_part(quote! {
+        pub struct Reference<'a, T: Copy, P: ?Sized, const N: usize>
+        where
+            T: Send,
+        {
+            customer: Id<T>,
+            r#type: &'a str,
+            salt: [u8; N],
+        }
+    });
+    assert_is_recorded("key_parts", &quote! { #newtype #record });
+}
+
+#[test]
+fn message_ids() {
+    let expanded = message_id(quote! {
+        #[message_id = "{order.0}/{r#type}-payment"]
+        #[message_id(crate = crate::bus::idem)]
+        struct Payment<T, B> {
+            order: (T, u32),
+            r#type: String,
+            body: B,
+        }
+    });
+    assert!(!expanded.to_string().contains("idem_runtime"), "{expanded}");
+    assert_is_recorded("message_ids", &expanded);
+}
+
+/// What stands in for a refused derive keeps the uses of the type quiet.
+#[test]
+fn refused_derives_get_a_stub() {
+    let part = key_part(quote! {
+        #[key_part(crate = crate::bus::idem)]
+        enum Currency {
+            Euro,
+        }
+    });
+    let id = message_id(quote! {
+        #[message_id(crate = crate::bus::idem)]
+        struct Payment<T>(T);
+    });
+    let expanded = quote! { #part #id };
+    assert!(!expanded.to_string().contains("idem_runtime"), "{expanded}");
+    assert_is_recorded("refused_derives", &expanded);
+}
+
+#[test]
+fn every_mistake_of_a_derive_is_reported_at_once() {
+    let expanded = message_id(quote! {
+        #[message_id = "{a}/{b}/{c.d}"]
+        #[message_id = "{e}"]
+        #[message_id(crate = idem, path = x)]
+        struct Payment {
+            #[message_id]
+            e: String,
+        }
+    });
+    let expanded = expanded.to_string();
+    let expected = [
+        "there is no field `a`, expected `e`",
+        "there is no field `b`, expected `e`",
+        "there is no field `c.d`, expected `e`",
+        "`message_id` is set twice",
+        "`crate` must be an absolute path, found `idem`",
+        "unknown argument `path`, expected `crate`",
+        "`#[message_id]` goes on the struct, found it on a field",
     ];
     for text in expected {
         assert_eq!(expanded.matches(text).count(), 1, "{text} in {expanded}");

@@ -27,17 +27,48 @@ const ENCODING_VERSION: u8 = 1;
 
 /// A value that can be part of an idempotency key.
 ///
-/// Implemented for integers, `bool`, text, bytes, [`Uuid`], [`OffsetDateTime`](time::OffsetDateTime)
-/// (the instant, at full nanosecond precision, whatever its offset) and [`Date`](time::Date). An integer's key does not depend
-/// on its width: a field that grows from `i32` to `i64` keeps its keys.
+/// Implemented for
 ///
-/// Floats have no canonical value, maps no order, and an absent `Option` would let messages without
-/// the field share one key; none of them is a key part.
+/// - integers, also as [`NonZero`](std::num::NonZero). An integer's key does not depend on its width:
+///   a field that grows from `i32` to `i64` keeps its keys;
+/// - `bool`, text and bytes;
+/// - [`Uuid`], however it was written;
+/// - [`OffsetDateTime`](time::OffsetDateTime), which is the instant, to the nanosecond, whatever its
+///   offset, and [`Date`](time::Date); with the feature `chrono` also its `DateTime` and `NaiveDate`,
+///   which make the same keys;
+/// - with the feature `decimal`, `rust_decimal::Decimal`: 10, 10.00 and 1e1 are one key;
+/// - references, `Box`, `Rc`, `Arc` and `Cow` of these.
+///
+/// Floats have no canonical value, maps no order, a time without an offset is two instants in the
+/// night when the clocks go back, and an absent `Option` would let messages without the field share
+/// one key; none of them is a key part.
+///
+/// For your own structs, [derive it](macro@crate::KeyPart). Where the derive has another opinion than
+/// you, implement it: equal values append the same bytes, and other values others. That holds when
+/// an implementation always appends the same number of parts, or one [record](KeyEncoder::record).
+///
+/// ```
+/// use idem_runtime::key::{KeyEncoder, KeyPart};
+///
+/// enum Currency {
+///     Euro,
+///     Krona,
+/// }
+///
+/// impl KeyPart for Currency {
+///     fn encode(&self, key: &mut KeyEncoder) {
+///         key.part(match self {
+///             Self::Euro => "EUR",
+///             Self::Krona => "SEK",
+///         });
+///     }
+/// }
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be part of an idempotency key",
     label = "not usable as a key field",
-    note = "key fields implement `KeyPart`: integers, `bool`, strings, bytes, `Uuid`, `OffsetDateTime`, `Date`",
-    note = "floats, maps and `Option` are left out on purpose: equal keys must always be equal, and an absent field must not be a key"
+    note = "key fields implement `KeyPart`: integers, `bool`, strings, bytes, `Uuid`, `OffsetDateTime`, `Date`, decimals; derive it for structs of these",
+    note = "floats, maps, `Option` and times without an offset are left out on purpose: equal keys must always be equal, and an absent field must not be a key"
 )]
 pub trait KeyPart {
     /// Appends this value to the key.
@@ -66,12 +97,26 @@ mod tag {
     pub(in crate::key) const UUID: u8 = 5;
     pub(in crate::key) const INSTANT: u8 = 6;
     pub(in crate::key) const DATE: u8 = 7;
+    pub(in crate::key) const RECORD: u8 = 8;
+    pub(in crate::key) const DECIMAL: u8 = 9;
 }
 
 impl KeyEncoder {
     /// Appends one part.
     pub fn part<P: KeyPart + ?Sized>(&mut self, part: &P) {
         part.encode(self);
+    }
+
+    /// Appends the fields of a struct as one part, which is neither that of a struct with other
+    /// fields nor the fields by themselves: `({a, b}, c)` and `({a}, b, c)` differ.
+    ///
+    /// [`#[derive(KeyPart)]`](macro@crate::KeyPart) calls this for structs with two fields and more.
+    pub fn record(&mut self, fields: &[&dyn KeyPart]) {
+        self.bytes.push(tag::RECORD);
+        self.bytes.extend_from_slice(&length(fields.len()));
+        for field in fields {
+            field.encode(self);
+        }
     }
 
     fn fixed<const N: usize>(&mut self, tag: u8, bytes: [u8; N]) {
@@ -81,7 +126,7 @@ impl KeyEncoder {
 
     fn sized(&mut self, tag: u8, bytes: &[u8]) {
         self.bytes.push(tag);
-        self.bytes.extend_from_slice(&length_prefix(bytes));
+        self.bytes.extend_from_slice(&length(bytes.len()));
         self.bytes.extend_from_slice(bytes);
     }
 
@@ -92,11 +137,27 @@ impl KeyEncoder {
         self.bytes.extend_from_slice(&magnitude.to_be_bytes());
     }
 
+    /// Nanoseconds since 1970.
+    fn instant(&mut self, nanos: i128) {
+        self.fixed(tag::INSTANT, nanos.to_be_bytes());
+    }
+
+    fn date(&mut self, julian_day: i32) {
+        self.fixed(tag::DATE, julian_day.to_be_bytes());
+    }
+
+    /// A number without trailing zeros after its point.
+    #[cfg(feature = "decimal")]
+    fn decimal(&mut self, digits: i128, after_the_point: u32) {
+        self.fixed(tag::DECIMAL, digits.to_be_bytes());
+        self.bytes.extend_from_slice(&after_the_point.to_be_bytes());
+    }
+
     fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// The parts as a database compares them with its columns.
+    /// The parts as a database compares them with its columns, those of a struct one by one.
     pub(crate) fn values(&self) -> Vec<KeyValue> {
         let mut values = Vec::new();
         let mut rest = self.bytes.as_slice();
@@ -109,8 +170,8 @@ impl KeyEncoder {
 }
 
 /// Eight bytes whatever the platform's word size.
-fn length_prefix(bytes: &[u8]) -> [u8; 8] {
-    u64::try_from(bytes.len()).unwrap_or(u64::MAX).to_be_bytes()
+fn length(length: usize) -> [u8; 8] {
+    u64::try_from(length).unwrap_or(u64::MAX).to_be_bytes()
 }
 
 /// What the ledger stores for a key: the first 16 bytes of SHA-256 over encoding version, level,
@@ -145,7 +206,7 @@ impl Digest {
     fn of(level: Level, scope: &str, key: &KeyEncoder) -> Self {
         let mut hash = Sha256::new();
         hash.update([ENCODING_VERSION, level.number()]);
-        hash.update(length_prefix(scope.as_bytes()));
+        hash.update(length(scope.len()));
         hash.update(scope.as_bytes());
         hash.update(&key.bytes);
         let mut digest = [0; 16];

@@ -26,6 +26,7 @@ mod execute;
 pub mod handler;
 pub mod horizon;
 pub mod key;
+mod message_id;
 pub mod outcome;
 mod prune;
 mod settle;
@@ -36,6 +37,67 @@ pub use delivery::{Delivery, Property, SourceId};
 pub use execute::{Proof, execute, execute_batch};
 pub use handler::{Context, FromContext, Handler, HandlerSpec, Level, State};
 pub use horizon::Horizon;
+/// Makes a struct usable as a field of a key.
+///
+/// A struct with one field counts as that field: a newtype around an `i64` makes the keys that the
+/// `i64` makes. The parts of any other struct are its fields in their declared order, all of them, so
+/// moving a field is another key, and what was done before counts as not done. Each field implements
+/// [`KeyPart`], and so does each type parameter.
+///
+/// ```
+/// use idem_runtime::KeyPart;
+///
+/// #[derive(serde::Deserialize, KeyPart)]
+/// struct CustomerId(i64);
+///
+/// #[derive(serde::Deserialize, KeyPart)]
+/// struct Address {
+///     country: String,
+///     postcode: String,
+/// }
+/// ```
+///
+/// The names of the fields and of the struct are no part of the key. With a `constraint`, whose
+/// columns are compared one by one, the handler names the fields themselves: `address.country,
+/// address.postcode`.
+///
+/// For an enum, implement the trait: the derive would have to take the names of its variants, and a
+/// renamed one would be another key.
+///
+/// `#[key_part(crate = ::path)]` says where this crate is, if not at `::idem_runtime`.
+pub use idem_macros::KeyPart;
+/// Gives a message a MessageId that follows from its fields.
+///
+/// ```
+/// use idem_runtime::MessageId;
+///
+/// #[derive(serde::Serialize, MessageId)]
+/// #[message_id = "{order_no}/payment/{attempt}"]
+/// struct Payment {
+///     order_no: String,
+///     attempt: u32,
+/// }
+///
+/// let payment = Payment { order_no: "2026/7".to_owned(), attempt: 1 };
+/// assert_eq!(payment.message_id()?, "2026%2F7/payment/1");
+/// # Ok::<_, idem_runtime::MessageIdError>(())
+/// ```
+///
+/// The template names fields in braces, nested ones with dots, and has text between them. The fields
+/// implement [`KeyPart`], so that there are no floats and no `Option`s among them, and stand for one
+/// value; equal values make equal ids: a UUID is written with dashes and in lower case, an instant as
+/// in RFC 3339 in UTC, bytes in hexadecimal digits.
+///
+/// No two messages share an id that differ in one of these fields. The character that ends a field in
+/// the template, here `/`, is escaped in the values of all of them, and with it `%`, as in URLs. In a
+/// template with one field nothing is. Other types with the same template share their ids; that they
+/// do not is what the text is for.
+///
+/// An id has at most [128 bytes](MESSAGE_ID_SIZE_MAX), and [`MessageId::message_id`] fails for one
+/// that has more, or none.
+///
+/// `#[message_id(crate = ::path)]` says where this crate is, if not at `::idem_runtime`.
+pub use idem_macros::MessageId;
 /// Makes an `async fn` an idempotent message handler.
 ///
 /// The function stays what it is and can be called in tests. Beside it the attribute puts a struct
@@ -128,6 +190,7 @@ pub use horizon::Horizon;
 /// - A key field whose value is an `Option`, a float or a map is refused.
 pub use idem_macros::idempotent;
 pub use key::KeyPart;
+pub use message_id::{MESSAGE_ID_SIZE_MAX, MessageId, MessageIdError};
 pub use outcome::{Failure, Outcome};
 pub use prune::{Pruned, prune};
 pub use settle::Settlement;

@@ -4,6 +4,7 @@ pub use crate::handler::{
     Context, FromBatch, FromContext, Handler, HandlerSpec, Level, Requirements,
 };
 pub use crate::key::{Fingerprint, KeyEncoder};
+pub use crate::message_id::{MessageIdError, Piece, message_id};
 pub use crate::outcome::{Failure, Reply};
 pub use crate::store::{NoTransaction, Store};
 

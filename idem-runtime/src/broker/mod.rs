@@ -16,6 +16,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use crate::delivery::{Delivery, SourceId};
+use crate::message_id::{MessageId, MessageIdError};
 use crate::settle::Settlement;
 
 /// Something that deliveries can be received from: a queue, or its dead-letter queue.
@@ -156,8 +157,8 @@ pub enum BrokerError {
 pub struct OutgoingMessage {
     /// The body's bytes.
     pub body: bytes::Bytes,
-    /// The MessageId: level 1 and the broker's duplicate detection go by it. At most 128
-    /// characters.
+    /// The MessageId: level 1 and the broker's duplicate detection go by it. At most
+    /// [128 bytes](crate::MESSAGE_ID_SIZE_MAX).
     pub message_id: Option<String>,
     /// The subject, also known as label.
     pub subject: Option<String>,
@@ -184,6 +185,19 @@ impl OutgoingMessage {
     pub fn with_message_id(mut self, message_id: impl Into<String>) -> Self {
         self.message_id = Some(message_id.into());
         self
+    }
+
+    /// Sets the MessageId to that of `message`, which is the same whenever this message is sent: an
+    /// entity with duplicate detection drops the second one.
+    ///
+    /// # Errors
+    ///
+    /// When `message` has no id that the broker takes.
+    pub fn with_message_id_of<M: MessageId + ?Sized>(
+        self,
+        message: &M,
+    ) -> Result<Self, MessageIdError> {
+        Ok(self.with_message_id(message.message_id()?))
     }
 }
 

@@ -5,7 +5,7 @@ use std::error::Error;
 use super::Proof;
 use crate::key::{Fingerprint, KeyValue};
 use crate::outcome::{Conflict, Outcome};
-use crate::store::{self, Constraint, Store, StoreError};
+use crate::store::{self, Constraint, Fault, Store, StoreError};
 
 /// What makes a message the same as an earlier one: the row that that one has left under a unique
 /// constraint.
@@ -51,7 +51,14 @@ impl Guarded {
         store: &S,
         constraint: &Constraint,
     ) -> Result<Option<Outcome>, StoreError> {
-        let same: Vec<_> = self.same.fields().collect();
+        let same = self.same.fields().map(|(name, values)| match values {
+            [value] => Ok((name, value)),
+            _ => Err(no_single_value(name)),
+        });
+        let same = same.collect::<Result<Vec<_>, _>>()?;
+        if self.key.len() != self.names.len() {
+            return Err(no_single_value(&self.names.join(", ")));
+        }
         let agreement = store::agreement(store, constraint, &self.key, &same).await?;
         Ok(agreement.map(|agrees| {
             let fields = same.iter().zip(agrees);
@@ -63,4 +70,13 @@ impl Guarded {
             }
         }))
     }
+}
+
+/// A struct has several, and no column has an integer beyond 127 bits.
+fn no_single_value(fields: &str) -> StoreError {
+    let problem = format!(
+        "`{fields}` of a handler with a `constraint` has not one value for each column; name the \
+         fields of a struct one by one, as in `address.postcode`"
+    );
+    StoreError::found(problem, Fault::Refused)
 }

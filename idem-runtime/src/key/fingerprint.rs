@@ -13,8 +13,8 @@ use super::{KeyEncoder, KeyPart, KeyValue};
 pub struct Fingerprint {
     bytes: Vec<u8>,
     names: Vec<&'static str>,
-    /// The same fields for those who compare them with columns.
-    values: Vec<KeyValue>,
+    /// The same fields for those who compare them with columns; that of a struct has several.
+    values: Vec<Vec<KeyValue>>,
 }
 
 const FINGERPRINT_NAME: usize = 4;
@@ -29,7 +29,7 @@ impl Fingerprint {
         self.bytes.extend_from_slice(&name_hash[..FINGERPRINT_NAME]);
         self.bytes.extend_from_slice(&value_hash[..FINGERPRINT_FIELD - FINGERPRINT_NAME]);
         self.names.push(name);
-        self.values.extend(key.values());
+        self.values.push(key.values());
     }
 
     /// What the ledger stores.
@@ -38,8 +38,8 @@ impl Fingerprint {
     }
 
     /// The fields with their values.
-    pub(crate) fn fields(&self) -> impl Iterator<Item = (&'static str, &KeyValue)> {
-        self.names.iter().copied().zip(&self.values)
+    pub(crate) fn fields(&self) -> impl Iterator<Item = (&'static str, &[KeyValue])> {
+        self.names.iter().copied().zip(self.values.iter().map(Vec::as_slice))
     }
 
     /// The fields that differ from those of an earlier message, as stored.

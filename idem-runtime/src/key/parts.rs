@@ -1,5 +1,10 @@
 //! The types that can be part of a key.
 
+use std::borrow::Cow;
+use std::num::NonZero;
+use std::rc::Rc;
+use std::sync::Arc;
+
 use time::{Date, OffsetDateTime};
 use uuid::Uuid;
 
@@ -17,11 +22,46 @@ macro_rules! integers {
                 key.integer(false, (*self).into());
             }
         })+
+        $(transparent!(NonZero<$signed>: |number| number.get());)+
+        $(transparent!(NonZero<$unsigned>: |number| number.get());)+
+    };
+}
+
+/// A type whose values stand for values of another one.
+macro_rules! transparent {
+    ($ty:ty: |$value:ident| $inner:expr) => {
+        impl KeyPart for $ty {
+            fn encode(&self, key: &mut KeyEncoder) {
+                let $value = self;
+                $inner.encode(key);
+            }
+        }
+    };
+}
+
+macro_rules! pointers {
+    ($($pointer:ty)+) => {
+        $(impl<P: KeyPart + ?Sized> KeyPart for $pointer {
+            fn encode(&self, key: &mut KeyEncoder) {
+                (**self).encode(key);
+            }
+        })+
     };
 }
 
 // `isize` and `usize` are left out: a message's fields have the same width on every machine.
 integers!(signed: i8 i16 i32 i64 i128; unsigned: u8 u16 u32 u64 u128);
+
+transparent!(String: |text| text.as_str());
+transparent!(Vec<u8>: |bytes| bytes.as_slice());
+
+pointers!(&P Box<P> Rc<P> Arc<P>);
+
+impl<P: KeyPart + ToOwned + ?Sized> KeyPart for Cow<'_, P> {
+    fn encode(&self, key: &mut KeyEncoder) {
+        (**self).encode(key);
+    }
+}
 
 impl KeyPart for bool {
     fn encode(&self, key: &mut KeyEncoder) {
@@ -35,21 +75,9 @@ impl KeyPart for str {
     }
 }
 
-impl KeyPart for String {
-    fn encode(&self, key: &mut KeyEncoder) {
-        self.as_str().encode(key);
-    }
-}
-
 impl KeyPart for [u8] {
     fn encode(&self, key: &mut KeyEncoder) {
         key.sized(tag::BYTES, self);
-    }
-}
-
-impl KeyPart for Vec<u8> {
-    fn encode(&self, key: &mut KeyEncoder) {
-        self.as_slice().encode(key);
     }
 }
 
@@ -67,18 +95,38 @@ impl KeyPart for Uuid {
 
 impl KeyPart for OffsetDateTime {
     fn encode(&self, key: &mut KeyEncoder) {
-        key.fixed(tag::INSTANT, self.unix_timestamp_nanos().to_be_bytes());
+        key.instant(self.unix_timestamp_nanos());
     }
 }
 
 impl KeyPart for Date {
     fn encode(&self, key: &mut KeyEncoder) {
-        key.fixed(tag::DATE, self.to_julian_day().to_be_bytes());
+        key.date(self.to_julian_day());
     }
 }
 
-impl<P: KeyPart + ?Sized> KeyPart for &P {
+/// Equal numbers are equal parts, however many zeros they are written with.
+#[cfg(feature = "decimal")]
+impl KeyPart for rust_decimal::Decimal {
     fn encode(&self, key: &mut KeyEncoder) {
-        (**self).encode(key);
+        let number = self.normalize();
+        key.decimal(number.mantissa(), number.scale());
+    }
+}
+
+#[cfg(feature = "chrono")]
+impl<Tz: chrono::TimeZone> KeyPart for chrono::DateTime<Tz> {
+    fn encode(&self, key: &mut KeyEncoder) {
+        let seconds = i128::from(self.timestamp()) * 1_000_000_000;
+        key.instant(seconds + i128::from(self.timestamp_subsec_nanos()));
+    }
+}
+
+#[cfg(feature = "chrono")]
+impl KeyPart for chrono::NaiveDate {
+    fn encode(&self, key: &mut KeyEncoder) {
+        /// The Julian day before the first one that `chrono` counts.
+        const DAY_ZERO: i32 = 1_721_425;
+        key.date(chrono::Datelike::num_days_from_ce(self) + DAY_ZERO);
     }
 }

@@ -24,6 +24,8 @@ pub enum KeyValue {
     Instant(OffsetDateTime),
     /// A date.
     Date(Date),
+    /// A decimal number, in digits with a point and without needless zeros.
+    Decimal(String),
 }
 
 impl fmt::Debug for KeyValue {
@@ -37,6 +39,7 @@ impl fmt::Debug for KeyValue {
             Self::Uuid(_) => "Uuid(..)",
             Self::Instant(_) => "Instant(..)",
             Self::Date(_) => "Date(..)",
+            Self::Decimal(_) => "Decimal(..)",
         })
     }
 }
@@ -44,7 +47,7 @@ impl fmt::Debug for KeyValue {
 impl KeyValue {
     /// The first value of encoded parts, and what is after it.
     pub(super) fn read(bytes: &[u8]) -> Option<(Self, &[u8])> {
-        let (tag, rest) = bytes.split_first()?;
+        let (tag, rest) = after_records(bytes)?.split_first()?;
         Some(match *tag {
             tag::INTEGER => {
                 let (negative, rest) = rest.split_first()?;
@@ -77,9 +80,34 @@ impl KeyValue {
                 let (day, rest) = rest.split_first_chunk()?;
                 (Self::Date(Date::from_julian_day(i32::from_be_bytes(*day)).ok()?), rest)
             }
+            tag::DECIMAL => {
+                let (digits, rest) = rest.split_first_chunk()?;
+                let (after_the_point, rest) = rest.split_first_chunk()?;
+                let after_the_point = u32::from_be_bytes(*after_the_point);
+                (Self::Decimal(decimal(i128::from_be_bytes(*digits), after_the_point)?), rest)
+            }
             _ => return None,
         })
     }
+}
+
+/// What a struct's fields are is of no interest to columns: one by one they come.
+fn after_records(mut bytes: &[u8]) -> Option<&[u8]> {
+    while let Some((&tag::RECORD, fields)) = bytes.split_first() {
+        let (_count, rest) = fields.split_first_chunk::<8>()?;
+        bytes = rest;
+    }
+    Some(bytes)
+}
+
+/// With as many digits after the point, of which there are never more than 28.
+fn decimal(digits: i128, after_the_point: u32) -> Option<String> {
+    let after_the_point = usize::try_from(after_the_point).ok().filter(|count| *count <= 28)?;
+    let sign = if digits < 0 { "-" } else { "" };
+    let digits = format!("{:0>width$}", digits.unsigned_abs(), width = after_the_point + 1);
+    let (whole, fraction) = digits.split_at_checked(digits.len() - after_the_point)?;
+    let point = if fraction.is_empty() { "" } else { "." };
+    Some(format!("{sign}{whole}{point}{fraction}"))
 }
 
 fn sized(bytes: &[u8]) -> Option<(&[u8], &[u8])> {

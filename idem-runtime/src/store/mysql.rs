@@ -640,6 +640,9 @@ fn bind(query: &mut QueryBuilder<MySql>, value: &KeyValue) -> Result<(), StoreEr
         KeyValue::Date(value) => {
             query.push("from_days(").push_bind(value.to_julian_day() - DAY_ZERO).push(")")
         }
+        KeyValue::Decimal(value) => {
+            query.push("CAST(").push_bind(value.clone()).push(" AS DECIMAL(65, 28))")
+        }
     };
     Ok(())
 }

@@ -559,6 +559,9 @@ fn bind(query: &mut QueryBuilder<sqlx::Postgres>, value: &KeyValue) -> Result<()
         KeyValue::Date(value) => {
             query.push("(DATE '4714-11-24 BC' + ").push_bind(value.to_julian_day()).push(")")
         }
+        KeyValue::Decimal(value) => {
+            query.push("CAST(").push_bind(value.clone()).push(" AS numeric)")
+        }
     };
     Ok(())
 }

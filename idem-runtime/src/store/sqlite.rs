@@ -439,10 +439,10 @@ fn bind(query: &mut QueryBuilder<sqlx::Sqlite>, value: &KeyValue) -> Result<(), 
         KeyValue::Text(value) => query.push_bind(value.clone()),
         KeyValue::Bytes(value) => query.push_bind(value.clone()),
         KeyValue::Uuid(value) => query.push_bind(value.as_bytes().to_vec()),
-        KeyValue::Instant(_) | KeyValue::Date(_) => {
-            let problem = "SQLite has no type for instants and dates, so that they cannot be \
-                compared with a column; let the field be text or an integer, or leave `constraint` \
-                out";
+        KeyValue::Instant(_) | KeyValue::Date(_) | KeyValue::Decimal(_) => {
+            let problem = "SQLite has no type for instants, dates and decimals, so that they cannot \
+                be compared with a column; let the field be text or an integer, or leave \
+                `constraint` out";
             return Err(StoreError::found(problem, Fault::Refused));
         }
     };

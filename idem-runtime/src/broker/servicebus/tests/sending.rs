@@ -1,5 +1,8 @@
 //! What is sent arrives as it was sent, and what cannot be sent is told.
 
+use std::time::Duration;
+
+use crate::MessageId;
 use crate::broker::servicebus::ServiceBus;
 use crate::broker::{BrokerError, OutgoingMessage, Source};
 use idem_emulator::{Emulator, QueueOptions};
@@ -31,6 +34,33 @@ async fn a_message_arrives_as_it_was_sent() {
     let bare = receive(&mut receiver).await.delivery;
     assert_eq!(bare.message_id(), None);
     assert_eq!(bare.sequence_number(), 2);
+}
+
+/// A message that is sent again has the id that it had, and the broker drops it.
+#[tokio::test]
+async fn an_id_of_the_message_itself_is_what_duplicate_detection_goes_by() {
+    #[derive(serde::Serialize, MessageId)]
+    #[message_id = "{order_no}/payment/{attempt}"]
+    #[message_id(crate = crate)]
+    struct Payment {
+        order_no: &'static str,
+        attempt: u32,
+    }
+
+    let (emulator, bus) =
+        start(QueueOptions::new("orders").duplicate_detection(Duration::from_secs(600))).await;
+    let sender = bus.sender("orders").await.unwrap();
+    let payments = [("2026/7", 1), ("2026/7", 2), ("2026/7", 1), ("2026", 7)]
+        .map(|(order_no, attempt)| Payment { order_no, attempt });
+    for payment in &payments {
+        let message = OutgoingMessage::json(payment).unwrap().with_message_id_of(payment).unwrap();
+        sender.send(message).await.unwrap();
+    }
+    let mut receiver = bus.queue("orders").open(3).await.unwrap();
+    for expected in ["2026%2F7/payment/1", "2026%2F7/payment/2", "2026/payment/7"] {
+        assert_eq!(receive(&mut receiver).await.delivery.message_id(), Some(expected));
+    }
+    assert_eq!(emulator.events().totals().duplicate_dropped, 1);
 }
 
 #[tokio::test]

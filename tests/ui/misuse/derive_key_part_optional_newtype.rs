@@ -1,0 +1,21 @@
+//! A field that may be absent.
+
+#![allow(unused)]
+
+use idem_runtime::store::Sqlite;
+use idem_runtime::{Failure, KeyPart, Tx, idempotent};
+
+#[derive(serde::Deserialize, KeyPart)]
+struct Reference(Option<String>);
+
+#[derive(serde::Deserialize)]
+struct Shipment {
+    part: Reference,
+}
+
+#[idempotent(key = "part")]
+async fn book(tx: &mut Tx<Sqlite>, shipment: Shipment) -> Result<(), Failure> {
+    Ok(())
+}
+
+fn main() {}

@@ -1,0 +1,18 @@
+//! A template in parentheses.
+
+#![allow(unused)]
+
+use idem_runtime::MessageId;
+
+#[derive(MessageId)]
+#[message_id("{order_no}/payment")]
+struct Payment {
+    order_no: String,
+    attempt: u32,
+}
+
+fn sends(payment: Payment) -> String {
+    payment.message_id().unwrap()
+}
+
+fn main() {}
