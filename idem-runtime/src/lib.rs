@@ -11,7 +11,8 @@
 //!
 //! # Features
 //!
-//! `sqlite`, `postgres` and `servicebus`, all on by default, and `mysql` for MariaDB and MySQL.
+//! `sqlite`, `postgres` and `servicebus`, all on by default, and `mysql` for MariaDB and MySQL. `chrono`
+//! and `decimal` make types of the crates `chrono` and `rust_decimal` usable in keys.
 //! `servicebus` needs the development files of OpenSSL to build, on Debian `pkg-config` and
 //! `libssl-dev`, since the Azure client depends on them.
 
@@ -187,7 +188,7 @@ pub use idem_macros::MessageId;
 /// - Methods cannot be handlers: an attribute inside an `impl` cannot add items.
 /// - Parameters cannot have `#[cfg]`, and `#[cfg]`s inside a `#[cfg_attr]` of the function are not
 ///   followed.
-/// - A key field whose value is an `Option`, a float or a map is refused.
+/// - A key field whose value is an `Option`, a float, a map or a time without an offset is refused.
 pub use idem_macros::idempotent;
 pub use key::KeyPart;
 pub use message_id::{MESSAGE_ID_SIZE_MAX, MessageId, MessageIdError};

@@ -4,6 +4,7 @@
 //! database and not only in what `execute` says.
 
 mod bodies;
+mod columns;
 mod doubt;
 mod engines;
 mod misuse;

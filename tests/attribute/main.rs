@@ -4,68 +4,20 @@
 
 #![deny(warnings, clippy::pedantic)]
 
-use std::sync::{Arc, Mutex};
+mod bench;
+mod contents;
 
-use idem_runtime::handler::States;
 use idem_runtime::key::KeyEncoder;
-use idem_runtime::store::{Sqlite, Store};
+use idem_runtime::store::Sqlite;
 use idem_runtime::{
-    Context, Delivery, Failure, Handler, HandlerSpec, Level, Outcome, SourceId, State, Tx, execute,
-    idempotent,
+    Delivery, Failure, Handler, HandlerSpec, Level, Outcome, State, Tx, idempotent,
 };
 use serde::Deserialize;
 
+use bench::{Bench, Log};
+
 /// Another name for the runtime, as in a crate that renames its dependency.
 extern crate idem_runtime as renamed;
-
-/// What the handlers did.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<String>>>);
-
-impl Log {
-    fn add(&self, entry: impl Into<String>) {
-        self.0.lock().expect("no handler panics").push(entry.into());
-    }
-
-    fn take(&self) -> Vec<String> {
-        std::mem::take(&mut self.0.lock().expect("no handler panics"))
-    }
-}
-
-/// A store and what the handlers are called with.
-struct Bench {
-    store: Sqlite,
-    log: Log,
-    _folder: tempfile::TempDir,
-}
-
-impl Bench {
-    async fn new() -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        let url = format!("sqlite://{}", folder.path().join("ledger.db").display());
-        let store = Sqlite::connect(&url).await.expect("a database");
-        store.migrate().await.expect("a ledger");
-        Self { store, log: Log::default(), _folder: folder }
-    }
-
-    async fn deliver<H: Handler<Sqlite>>(&self, id: &str, body: &'static str) -> Outcome {
-        let source = SourceId::new("bus.example.net", "orders");
-        let delivery = Delivery::new(source, body).with_message_id(id);
-        let mut states = States::default();
-        states.insert(self.log.clone());
-        execute::<H, Sqlite>(&self.store, &Context::new(delivery, states)).await
-    }
-
-    /// Delivers one order twice, the second time under another `MessageId`, and says what was done.
-    async fn deliver_twice<H: Handler<Sqlite>>(&self) -> Vec<String> {
-        const ORDER: &str = r#"{"customer_id":7,"external_ref":"a"}"#;
-        let first = self.deliver::<H>("m-1", ORDER).await;
-        assert!(matches!(first, Outcome::Done(_)), "{first:?}");
-        let second = self.deliver::<H>("m-2", ORDER).await;
-        assert!(matches!(second, Outcome::Duplicate(_)), "{second:?}");
-        self.log.take()
-    }
-}
 
 fn spec<H: Handler<Sqlite>>(_: H) -> HandlerSpec {
     H::SPEC
@@ -206,7 +158,7 @@ mod keys {
     }
 }
 
-/// Names that generated code might use, as arguments, as items and as types.
+/// M-06: names that generated code might use, as arguments, as items and as types.
 mod hygiene {
     use super::*;
 
@@ -238,9 +190,53 @@ mod hygiene {
         Ok(())
     }
 
+    mod named {
+        use super::super::*;
+
+        #[derive(Deserialize)]
+        pub(super) struct Named {
+            customer_id: i64,
+            external_ref: String,
+        }
+
+        /// Each body sees its own values; the message can neither be cloned nor debugged.
+        macro_rules! named {
+            ($(fn $handler:ident($tx:ident, $message:ident, $log:ident, $delivery:ident);)+) => {
+                $(#[idempotent(key = "customer_id, external_ref")]
+                pub(super) async fn $handler(
+                    $tx: &mut Tx<Sqlite>,
+                    $message: Named,
+                    State($log): State<Log>,
+                    $delivery: &Delivery,
+                ) -> Result<(), Failure> {
+                    let _: &mut Tx<Sqlite> = $tx;
+                    let moved = move || $message.external_ref;
+                    $log.add(format!("{} {}", moved(), $delivery.message_id().unwrap_or_default()));
+                    Ok(())
+                })+
+            };
+        }
+
+        named! {
+            fn result(key, tx, conn, msg);
+            fn execute(message, result, claim, pool);
+            fn handler(ctx, outcome, key, message);
+            fn state(context, work, call, require);
+            fn store(__key, __message, __work, __context);
+            fn transaction(__context, __work, __message, __key);
+        }
+    }
+
     #[tokio::test]
     async fn arguments_may_have_any_name() {
         let bench = Bench::new().await;
+        assert_eq!(bench.deliver_twice::<named::ResultHandler>().await, ["a m-1"]);
+        let bench = Bench::new().await;
+        assert_eq!(bench.deliver_twice::<named::ExecuteHandler>().await, ["a m-1"]);
+        assert_eq!(bench.deliver_twice::<named::HandlerHandler>().await, ["a m-1"]);
+        assert_eq!(bench.deliver_twice::<named::StateHandler>().await, ["a m-1"]);
+        assert_eq!(bench.deliver_twice::<named::StoreHandler>().await, ["a m-1"]);
+        assert_eq!(bench.deliver_twice::<named::TransactionHandler>().await, ["a m-1"]);
         assert_eq!(bench.deliver_twice::<KeyHandler>().await, ["a", "m-1"]);
         assert_eq!(bench.deliver_twice::<CallHandler>().await, ["a"]);
     }
@@ -250,6 +246,8 @@ mod hygiene {
         use super::super::{Order, Sqlite, State, Tx, idempotent};
 
         pub(super) struct Error;
+        pub(super) struct Claim;
+        pub(super) struct KeyEncoder;
         pub(super) struct Context;
         pub(super) struct Handler;
         pub(super) struct Level;
@@ -264,7 +262,7 @@ mod hygiene {
             order: Order,
             State(log): State<super::super::Log>,
         ) -> Result {
-            let _ = (Error, Context, Handler, Level, Failure, Option, Clone);
+            let _ = (Error, Claim, KeyEncoder, Context, Handler, Level, Failure, Option, Clone);
             log.add(order.external_ref);
             Ok(())
         }
@@ -322,6 +320,43 @@ mod shapes {
         reference.push_str(&customer_id.to_string());
         log.lock().expect("no handler panics").push(reference);
         Ok(())
+    }
+
+    #[derive(Deserialize)]
+    struct Wrapped(Order);
+
+    #[idempotent(key = "0.customer_id, 0.external_ref")]
+    async fn tuple_pattern(
+        tx: &mut Tx<Sqlite>,
+        Wrapped(Order { external_ref, .. }): Wrapped,
+        State(ref log): State<Log>,
+        _: &Delivery,
+    ) -> Result<(), Failure> {
+        let _ = tx;
+        log.add(external_ref);
+        Ok(())
+    }
+
+    #[idempotent(key(customer_id, external_ref))]
+    async fn mutable(
+        _: &mut Tx<Sqlite>,
+        mut order: Order,
+        State(mut log): State<Log>,
+        delivery: &Delivery,
+    ) -> Result<(), Failure> {
+        order.external_ref.push_str(delivery.message_id().unwrap_or_default());
+        log = log.clone();
+        log.add(order.external_ref);
+        Ok(())
+    }
+
+    /// M-08. The key's fields are the message's, whatever the pattern takes from it.
+    #[tokio::test]
+    async fn arguments_may_be_patterns() {
+        let bench = Bench::new().await;
+        assert_eq!(bench.deliver_twice::<PatternsHandler>().await, ["a7"]);
+        assert_eq!(bench.deliver_twice::<MutableHandler>().await, ["am-1"]);
+        assert_eq!(bench.deliver_twice::<TuplePatternHandler>().await, ["a"]);
     }
 
     /// Its value is dropped, and its error is one of the user's.
@@ -427,5 +462,82 @@ mod emitted {
         assert_eq!(Bench::new().await.deliver_twice::<ByTextHandler>().await, ["a"]);
         assert_eq!(spec(ByPathsHandler).scope, "emitted");
         assert_eq!(spec(ByPathsHandler).key, ["customer_id"]);
+    }
+}
+
+/// M-11: the body is there once, and whatever way it ends by, the transaction ends with it.
+mod bodies {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    type Ended = Result<(), Failure>;
+
+    /// Its reference says by which way it ends.
+    #[idempotent(key = "customer_id, external_ref")]
+    async fn ends(tx: &mut Tx<Sqlite>, order: Order, State(log): State<Log>) -> Ended {
+        static RUNS: AtomicUsize = AtomicUsize::new(0);
+        fn number(text: &str) -> Result<i64, std::num::ParseIntError> {
+            text.parse()
+        }
+
+        sqlx::query("CREATE TABLE IF NOT EXISTS effects (way TEXT)").execute(&mut **tx).await?;
+        let insert = sqlx::query("INSERT INTO effects VALUES ($1)").bind(&order.external_ref);
+        insert.execute(&mut **tx).await?;
+        log.add(format!("run {}", RUNS.fetch_add(1, Ordering::Relaxed)));
+        let way = order.external_ref.as_str();
+        let inner = || {
+            if way == "closure" {
+                return Err(Failure::from("from the closure"));
+            }
+            Ok(())
+        };
+        let block = async {
+            if way == "block" {
+                return Err("from the block");
+            }
+            Ok(())
+        };
+        let found = 'search: {
+            for step in 0.. {
+                if step == 3 {
+                    break 'search step;
+                }
+            }
+            unreachable!("the loop ends by the label")
+        };
+        assert_eq!(found, 3);
+        match way {
+            "early" => return Ok(()),
+            "error" => return Err(Failure::from("an early error")),
+            "question" => {
+                number(way)?;
+            }
+            _ => {}
+        }
+        block.await?;
+        inner()
+    }
+
+    #[tokio::test]
+    async fn a_body_is_there_once_and_each_of_its_ends_counts() {
+        let bench = Bench::new().await;
+        for (run, way) in
+            ["last", "early", "error", "question", "closure", "block"].iter().enumerate()
+        {
+            let body = format!(r#"{{"customer_id":7,"external_ref":"{way}"}}"#);
+            let outcome = bench.deliver::<EndsHandler>(way, body).await;
+            match *way {
+                "last" | "early" => {
+                    assert!(matches!(outcome, Outcome::Done(_)), "{way}: {outcome:?}");
+                }
+                _ => assert!(matches!(outcome, Outcome::Retry(_)), "{way}: {outcome:?}"),
+            }
+            // One counter, of one body.
+            assert_eq!(bench.log.take(), [format!("run {run}")]);
+        }
+        let effects = sqlx::query_scalar::<_, String>("SELECT way FROM effects ORDER BY way");
+        let effects = effects.fetch_all(bench.store.pool()).await.expect("the table is there");
+        assert_eq!(effects, ["early", "last"]);
     }
 }
