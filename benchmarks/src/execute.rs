@@ -6,12 +6,15 @@
 //!   the guard before the commit, in one query with it (PostgreSQL);
 //! - *idem*: `execute` with an annotated handler.
 //!
+//! Batches of 100 are compared with plain claims too: a plain handler that is called for each message,
+//! and a `batch` handler that writes one set.
+//!
 //! A fourth gives `execute` a message that was handled before, in its second delivery.
 
 use anyhow::Context as _;
 use idem_runtime::store::{Postgres, Sqlite, Store};
 use idem_runtime::{
-    Context, Delivery, Failure, Handler, Outcome, SourceId, Tx, execute, idempotent,
+    Context, Delivery, Failure, Handler, Outcome, SourceId, Tx, execute, execute_batch, idempotent,
 };
 use idem_tests::database::{PostgresDatabase, SqliteFile};
 use serde::{Deserialize, Serialize};
@@ -83,6 +86,23 @@ mod on_postgres {
         Ok(())
     }
 
+    // ANCHOR: batch
+    #[idempotent(level = 1, batch)]
+    pub(super) async fn place_all(
+        tx: &mut Tx<Postgres>,
+        orders: Vec<Order>,
+    ) -> Result<(), Failure> {
+        let (customers, amounts): (Vec<_>, Vec<_>) =
+            orders.iter().map(|order| (order.customer_id, order.amount_cents)).unzip();
+        sqlx::query("INSERT INTO orders (customer_id, amount_cents) SELECT * FROM unnest($1, $2)")
+            .bind(customers)
+            .bind(amounts)
+            .execute(&mut **tx)
+            .await?;
+        Ok(())
+    }
+    // ANCHOR_END: batch
+
     pub(super) async fn plain(store: &Postgres) -> anyhow::Result<()> {
         let mut transaction = store.pool().begin().await?;
         let claim = "INSERT INTO idem_claim (digest, scope) VALUES ($1, $2) ON CONFLICT DO NOTHING";
@@ -132,6 +152,19 @@ async fn through_idem<H: Handler<S>, S: Store>(store: &S) -> anyhow::Result<()> 
         Outcome::Done(_) => Ok(()),
         outcome => anyhow::bail!("not done: {outcome:?}"),
     }
+}
+
+/// A batch of new messages.
+async fn batch_through_idem<H: Handler<S>, S: Store>(store: &S) -> anyhow::Result<()> {
+    let context = |_| {
+        let delivery = delivery()?.with_message_id(format!("{:032x}", fastrand::u128(..)));
+        anyhow::Ok(Context::of(delivery))
+    };
+    let contexts: Vec<_> = (0..BATCH).map(context).collect::<Result<_, _>>()?;
+    let outcomes = execute_batch::<H, S>(store, &contexts).await;
+    let all_done = outcomes.iter().all(|outcome| matches!(outcome, Outcome::Done(_)));
+    anyhow::ensure!(all_done, "not done: {outcomes:?}");
+    Ok(())
 }
 
 /// The message that is the same each time.
@@ -188,7 +221,36 @@ pub(crate) async fn run() -> anyhow::Result<()> {
         let measured = workers.join_all().await.into_iter().collect::<anyhow::Result<_>>()?;
         print("postgres", concurrency, &Latencies::join(measured));
     }
+    for concurrency in [1, 4] {
+        run_batches(&database.store, concurrency).await?;
+    }
     database.remove().await;
+    Ok(())
+}
+
+/// How many messages a batch has.
+const BATCH: u32 = 100;
+
+/// How many batches each worker handles with each variant.
+const BATCH_ROUNDS: u32 = 200;
+
+async fn run_batches(store: &Postgres, concurrency: u32) -> anyhow::Result<()> {
+    const EACH: usize = 1;
+    const SET: usize = 2;
+    let mut workers = JoinSet::new();
+    for _ in 0..concurrency {
+        let store = store.clone();
+        workers.spawn(Latencies::<3>::measure(BATCH_ROUNDS, async move |variant| match variant {
+            PLAIN => on_postgres::plain(&store).await,
+            EACH => batch_through_idem::<on_postgres::PlaceHandler, _>(&store).await,
+            _ => batch_through_idem::<on_postgres::PlaceAllHandler, _>(&store).await,
+        }));
+    }
+    let measured = workers.join_all().await.into_iter().collect::<anyhow::Result<_>>()?;
+    let latencies = Latencies::join(measured);
+    let [each, set] = [EACH, SET].map(|variant| latencies.ratio_of_batch(variant, PLAIN, BATCH));
+    println!("execute_postgres_c{concurrency}_plain_handler_in_batches_to_plain_claim: {each}");
+    println!("execute_postgres_c{concurrency}_batch_handler_to_plain_claim: {set}");
     Ok(())
 }
 

@@ -39,16 +39,22 @@ impl<const N: usize> Latencies<N> {
 
     /// How many times faster `variant` is than `baseline`.
     pub(crate) fn ratio(&self, variant: usize, baseline: usize) -> Ratio {
+        self.ratio_of_batch(variant, baseline, 1)
+    }
+
+    /// How many times faster `variant`, which handles so many messages each time, is than `baseline`.
+    pub(crate) fn ratio_of_batch(&self, variant: usize, baseline: usize, size: u32) -> Ratio {
+        let size = f64::from(size);
         const SLICES: usize = 8;
         let slice = |latencies: &[Duration], number: usize| {
             let length = latencies.len() / SLICES;
             trimmed_mean(&latencies[number * length..(number + 1) * length])
         };
         let mut slices: Vec<f64> = (0..SLICES)
-            .map(|number| slice(&self.0[baseline], number) / slice(&self.0[variant], number))
+            .map(|number| size * slice(&self.0[baseline], number) / slice(&self.0[variant], number))
             .collect();
         slices.sort_by(f64::total_cmp);
-        let value = trimmed_mean(&self.0[baseline]) / trimmed_mean(&self.0[variant]);
+        let value = size * trimmed_mean(&self.0[baseline]) / trimmed_mean(&self.0[variant]);
         // The outermost slices are dropped: one stall of the machine is no spread.
         Ratio { value, low: slices[1], high: slices[SLICES - 2] }
     }

@@ -331,6 +331,15 @@ impl Emulator {
         Ok(snapshots(&*self.broker.entity(queue)?, Part::DeadLetter))
     }
 
+    /// The messages that an entity could not forward, locked ones too, in order of sequence number.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such entity.
+    pub fn failed_transfers(&self, entity: &str) -> Result<Vec<MessageSnapshot>, UnknownEntity> {
+        Ok(snapshots(&*self.broker.entity(entity)?, Part::Transfer))
+    }
+
     /// The rules that make things go wrong.
     #[must_use]
     pub fn faults(&self) -> Faults {

@@ -116,6 +116,12 @@ pub enum EventKind {
         /// What the rule does.
         fault: FaultKind,
     },
+    /// A client began a transaction.
+    TransactionDeclared,
+    /// All that belongs to a transaction was done.
+    TransactionCommitted,
+    /// Nothing that belonged to a transaction was done.
+    TransactionRolledBack,
     /// A client connected.
     ConnectionOpened,
     /// A connection ended, for whatever reason.
@@ -150,6 +156,9 @@ pub struct EventTotals {
     pub session_lock_lost: u64,
     pub session_released: u64,
     pub fault_fired: u64,
+    pub transaction_declared: u64,
+    pub transaction_committed: u64,
+    pub transaction_rolled_back: u64,
     pub connection_opened: u64,
     pub connection_closed: u64,
 }
@@ -179,6 +188,9 @@ impl EventTotals {
             EventKind::SessionLockLost { .. } => &mut self.session_lock_lost,
             EventKind::SessionReleased { .. } => &mut self.session_released,
             EventKind::FaultFired { .. } => &mut self.fault_fired,
+            EventKind::TransactionDeclared => &mut self.transaction_declared,
+            EventKind::TransactionCommitted => &mut self.transaction_committed,
+            EventKind::TransactionRolledBack => &mut self.transaction_rolled_back,
             EventKind::ConnectionOpened => &mut self.connection_opened,
             EventKind::ConnectionClosed => &mut self.connection_closed,
         };

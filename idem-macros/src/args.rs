@@ -11,7 +11,8 @@ use crate::key;
 use crate::model::{KeyField, Level, Naming};
 
 /// The accepted arguments, for people.
-pub(crate) const ARGUMENTS: [&str; 6] = ["level", "key", "same", "replay", "scope", "crate"];
+pub(crate) const ARGUMENTS: [&str; 7] =
+    ["level", "key", "same", "replay", "batch", "scope", "crate"];
 
 /// The arguments in the parentheses after `idempotent`.
 #[derive(Default)]
@@ -20,6 +21,7 @@ pub(crate) struct Args {
     pub(crate) key: Argument<Vec<KeyField>>,
     pub(crate) same: Argument<Vec<KeyField>>,
     pub(crate) replay: Argument<()>,
+    pub(crate) batch: Argument<()>,
     pub(crate) scope: Argument<LitStr>,
     pub(crate) runtime: Argument<Path>,
 }
@@ -53,6 +55,7 @@ impl Args {
             "key" => self.key.fill(name, fields(&written, Naming::Key), errors),
             "same" => self.same.fill(name, fields(&written, Naming::Same), errors),
             "replay" => self.replay.fill(name, flag(&written), errors),
+            "batch" => self.batch.fill(name, flag(&written), errors),
             "scope" => self.scope.fill(name, scope(&written), errors),
             "crate" => self.runtime.fill(name, runtime(&written), errors),
             _ => errors.push(errors::unknown_argument(name)),

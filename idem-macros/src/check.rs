@@ -1,7 +1,7 @@
 //! Turns arguments and function into a handler, or says all that is wrong with them.
 
 use proc_macro2::Span;
-use syn::{GenericParam, Path, ReturnType, Safety, Type};
+use syn::{GenericArgument, GenericParam, Path, PathArguments, ReturnType, Safety, Type};
 
 use crate::args::{Args, Argument};
 use crate::errors::{self, Errors};
@@ -22,7 +22,8 @@ pub(crate) fn check(
 
     let scope = args.scope.given().cloned();
     let level = level(&args);
-    let parameters = parameters(function, level, &mut errors);
+    let batch = args.batch.given().is_some();
+    let parameters = parameters(function, level, batch, &mut errors);
     let output = output(function, &mut errors);
     let same = same(&args, level, &mut errors);
     let replay = replay(&args, level, &mut errors);
@@ -35,6 +36,7 @@ pub(crate) fn check(
             identity: identity?,
             same,
             replay,
+            batch,
             parameters: parameters?,
             output: output?,
         })
@@ -140,6 +142,7 @@ fn replay(args: &Args, level: Option<(Level, Span)>, errors: &mut Errors) -> boo
 fn parameters(
     function: &HandlerFn,
     level: Option<(Level, Span)>,
+    batch: bool,
     errors: &mut Errors,
 ) -> Option<Parameters> {
     let list = function.signature.paren_token.span.join();
@@ -153,9 +156,17 @@ fn parameters(
         errors.push(errors::message_missing(list, &function.name()));
         return None;
     };
-    if let Type::Reference(_) = message {
-        errors.push(errors::message_by_reference(message, &function.name()));
-    }
+    let message = match (message, batch) {
+        (Type::Reference(_), _) => {
+            errors.push(errors::message_by_reference(message, &function.name()));
+            message
+        }
+        (_, false) => message,
+        (_, true) => element(message).unwrap_or_else(|| {
+            errors.push(errors::batch_of_one(message, &function.name()));
+            message
+        }),
+    };
     Some(Parameters {
         transaction: transaction.cloned(),
         message: message.clone(),
@@ -177,6 +188,18 @@ fn peeled(mut ty: &Type) -> &Type {
 fn referent_mut(ty: &Type) -> Option<&Type> {
     match ty {
         Type::Reference(reference) if reference.mutability.is_some() => Some(&reference.elem),
+        _ => None,
+    }
+}
+
+/// The `T` of `Vec<T>`, which is asked for in so many words: what the key's fields belong to has to
+/// be known here.
+fn element(ty: &Type) -> Option<&Type> {
+    let Type::Path(path) = ty else { return None };
+    let last = path.path.segments.last().filter(|segment| segment.ident == "Vec")?;
+    let PathArguments::AngleBracketed(arguments) = &last.arguments else { return None };
+    match arguments.args.first() {
+        Some(GenericArgument::Type(element)) if arguments.args.len() == 1 => Some(element),
         _ => None,
     }
 }

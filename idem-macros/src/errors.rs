@@ -200,6 +200,15 @@ pub(crate) fn message_by_reference(message: impl ToTokens, handler: &str) -> Err
     Error::new_spanned(message, text)
 }
 
+pub(crate) fn batch_of_one(message: impl ToTokens, handler: &str) -> Error {
+    let text = format!(
+        "`batch` handler `{handler}` must take a `Vec` of messages, found `{}`\n\
+         help: write `Vec<{0}>`, or remove `batch`",
+        text(&message)
+    );
+    Error::new_spanned(message, text)
+}
+
 pub(crate) fn conditional_parameter(attribute: impl ToTokens, handler: &str) -> Error {
     let text = format!(
         "handler `{handler}` must not have a conditional parameter\n\

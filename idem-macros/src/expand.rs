@@ -67,7 +67,7 @@ fn definition(marker: &Marker) -> TokenStream {
 
 /// What the runtime calls. Everything that is not the user's is generic code there.
 fn implementation(handler: &Handler, marker: &Marker, runtime: &Path) -> TokenStream {
-    let Parameters { transaction, message, extractors } = &handler.parameters;
+    let Parameters { transaction, message, .. } = &handler.parameters;
     let (generics, store, work, condition) = match transaction {
         Some(transaction) => (
             None,
@@ -85,8 +85,8 @@ fn implementation(handler: &Handler, marker: &Marker, runtime: &Path) -> TokenSt
     let spec = spec(handler, &marker.function, runtime);
     let key = key(&handler.identity, runtime);
     let same = same(&handler.same, runtime);
-    let require = require(extractors, runtime);
-    let call = call(handler, runtime);
+    let require = require(handler, runtime);
+    let call = if handler.batch { call_batch(handler, runtime) } else { call(handler, runtime) };
     let Marker { name, cfgs, .. } = marker;
     quote! {
         #cfgs
@@ -179,14 +179,19 @@ fn span_of(field: &KeyField) -> Span {
     field.members.first().map_or_else(Span::call_site, Spanned::span)
 }
 
-fn require(extractors: &[Type], runtime: &Path) -> Option<TokenStream> {
+fn require(handler: &Handler, runtime: &Path) -> Option<TokenStream> {
+    let extractors = &handler.parameters.extractors;
     if extractors.is_empty() {
         return None;
     }
+    let extraction = match handler.batch {
+        true => quote! { #runtime::__private::FromBatch },
+        false => quote! { #runtime::__private::FromContext<'_> },
+    };
     let requirements = local("requirements");
     Some(quote! {
         fn require(#requirements: &mut #runtime::__private::Requirements) {
-            #(<#extractors as #runtime::__private::FromContext<'_>>::require(#requirements);)*
+            #(<#extractors as #extraction>::require(#requirements);)*
         }
     })
 }
@@ -194,38 +199,74 @@ fn require(extractors: &[Type], runtime: &Path) -> Option<TokenStream> {
 /// The function keeps its body: moved into an `async` block it would lose the inference of its
 /// return type.
 fn call(handler: &Handler, runtime: &Path) -> TokenStream {
-    let Parameters { transaction, extractors, .. } = &handler.parameters;
-    let (work, message, context) = (local("work"), local("message"), local("context"));
-    let transaction = transaction.as_ref().map(|_| quote! { #work, });
-    let function = &handler.function;
-    let extracted = extractors.iter().map(|extractor| {
+    let (message, context) = (local("message"), local("context"));
+    let extracted = handler.parameters.extractors.iter().map(|extractor| {
         quote! { <#extractor as #runtime::__private::FromContext<'_>>::from_context(#context)? }
     });
-    let [first, last] = ends(&handler.output);
-    let finish = if handler.replay {
-        quote! { replay }
-    } else {
-        quote! { forget }
+    let called = called(handler, quote! { #message #(, #extracted)* });
+    let finish = finish(handler, if handler.replay { "replay" } else { "forget" }, runtime);
+    let (work, at) = (local("work"), handler.function.span());
+    let signature = quote! {
+        async fn call<'a>(
+            #work: &'a mut Self::Work,
+            #message: Self::Message,
+            #context: &'a #runtime::__private::Context,
+        ) -> #runtime::__private::Called
     };
-    let finish = located_at(first, quote! { #runtime::__private::#finish });
-    let mut called = function.clone();
-    called.set_span(Span::call_site().located_at(first));
-    let awaited = located_at(last, quote! { .await });
-    let signature = located_at(
-        function.span(),
-        quote! {
-            async fn call<'a>(
-                #work: &'a mut Self::Work,
-                #message: Self::Message,
-                #context: &'a #runtime::__private::Context,
-            ) -> #runtime::__private::Called
-        },
-    );
+    let signature = located_at(at, signature);
+    quote! { #signature { #finish(#called) } }
+}
+
+/// For many messages the function is called once, and for one it is given a batch of one.
+fn call_batch(handler: &Handler, runtime: &Path) -> TokenStream {
+    let (work, messages, contexts) = (local("work"), local("messages"), local("contexts"));
+    let (message, context, count) = (local("message"), local("context"), local("count"));
+    let extracted = handler.parameters.extractors.iter().map(|extractor| {
+        quote! { <#extractor as #runtime::__private::FromBatch>::from_batch(#contexts)? }
+    });
+    let called = called(handler, quote! { #messages #(, #extracted)* });
+    let finish =
+        finish(handler, if handler.replay { "replay_batch" } else { "forget_batch" }, runtime);
+    let signature = quote! {
+        async fn call_batch<'a>(
+            #work: &'a mut Self::Work,
+            #messages: ::std::vec::Vec<Self::Message>,
+            #contexts: &'a [&'a #runtime::__private::Context],
+        ) -> #runtime::__private::BatchCalled
+    };
+    let signature = located_at(handler.function.span(), signature);
     quote! {
+        async fn call<'a>(
+            #work: &'a mut Self::Work,
+            #message: Self::Message,
+            #context: &'a #runtime::__private::Context,
+        ) -> #runtime::__private::Called {
+            let #messages = ::std::vec![#message];
+            #runtime::__private::alone(Self::call_batch(#work, #messages, &[#context])).await
+        }
         #signature {
-            #finish(#called(#transaction #message #(, #extracted)*) #awaited)
+            let #count = #messages.len();
+            #finish(#called, #count)
         }
     }
+}
+
+/// The call of the function, with carets on what it returns.
+fn called(handler: &Handler, arguments: TokenStream) -> TokenStream {
+    let work = local("work");
+    let transaction = handler.parameters.transaction.as_ref().map(|_| quote! { #work, });
+    let [first, last] = ends(&handler.output);
+    let mut function = handler.function.clone();
+    function.set_span(Span::call_site().located_at(first));
+    let awaited = located_at(last, quote! { .await });
+    quote! { #function(#transaction #arguments) #awaited }
+}
+
+/// What makes the runtime's result of the function's, with carets on what that returns.
+fn finish(handler: &Handler, name: &str, runtime: &Path) -> TokenStream {
+    let [first, _] = ends(&handler.output);
+    let name = Ident::new(name, Span::call_site());
+    located_at(first, quote! { #runtime::__private::#name })
 }
 
 /// Keeps the registration of a refused handler quiet. It is never compiled to code.

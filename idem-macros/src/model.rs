@@ -88,6 +88,8 @@ pub(crate) struct Handler {
     pub(crate) same: Vec<KeyField>,
     /// Whether what the function returns is kept for duplicates.
     pub(crate) replay: bool,
+    /// Whether the function takes many messages at once.
+    pub(crate) batch: bool,
     pub(crate) parameters: Parameters,
     pub(crate) output: Type,
 }

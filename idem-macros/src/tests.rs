@@ -56,6 +56,20 @@ fn what_must_agree_and_what_is_replayed() {
 }
 
 #[test]
+fn a_batch() {
+    let item = quote! {
+        async fn store(
+            tx: &mut Tx<Postgres>,
+            entries: Vec<Entry>,
+            State(rates): State<Rates>,
+        ) -> Result<(), Failure> {
+            insert_all(tx, entries, rates).await
+        }
+    };
+    assert_expands("batch", quote!(key = "entry_no", batch), item);
+}
+
+#[test]
 fn level_one_is_the_default() {
     let item = quote! {
         #[cfg(feature = "mail")]

@@ -10,12 +10,16 @@
 //! The claim is inserted in the handler's own transaction, so at any moment of a crash either both
 //! are committed or neither is, and the next delivery of the same key finds out which.
 
+mod batch;
+
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use time::OffsetDateTime;
+
+pub use batch::execute_batch;
 
 use crate::backoff::Backoff;
 use crate::delivery::Delivery;
@@ -86,8 +90,9 @@ async fn attempt<H: Handler<S>, S: Store>(store: &S, context: &Context) -> Resul
         look_for(store, claim.as_ref()).await?;
     }
     let mut work = H::Work::begin(store).await.map_err(not_started)?;
+    let digest = claim.as_ref().map(|claim| claim.digest);
     let handled = match take(&mut work, claim, context.delivery()).await {
-        Ok(()) => call_and_keep::<H, S>(&mut work, message, context).await,
+        Ok(()) => call_and_keep::<H, S>(&mut work, message, context, digest).await,
         Err(outcome) => Err(outcome),
     };
     match handled {
@@ -209,10 +214,11 @@ async fn call_and_keep<H: Handler<S>, S: Store>(
     work: &mut H::Work,
     message: H::Message,
     context: &Context,
+    digest: Option<Digest>,
 ) -> Result<Option<Reply>, Outcome> {
     let reply = call::<H, S>(work, message, context).await?;
-    if let Some(reply) = &reply {
-        work.keep(reply).await.map_err(not_committed)?;
+    if let (Some(reply), Some(digest)) = (&reply, digest) {
+        work.keep(&[(digest, reply)]).await.map_err(not_committed)?;
     }
     Ok(reply)
 }

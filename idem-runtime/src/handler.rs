@@ -88,6 +88,22 @@ pub trait Handler<S: Store>: Send + Sync + 'static {
         message: Self::Message,
         context: &'a Context,
     ) -> impl Future<Output = Result<Option<Reply>, Failure>> + Send + 'a;
+
+    /// Calls the function for many messages in one transaction: once, if it takes them all, and
+    /// otherwise for one after the other. There are as many replies as messages.
+    fn call_batch<'a>(
+        work: &'a mut Self::Work,
+        messages: Vec<Self::Message>,
+        contexts: &'a [&'a Context],
+    ) -> impl Future<Output = Result<Vec<Option<Reply>>, Failure>> + Send + 'a {
+        async move {
+            let mut replies = Vec::with_capacity(messages.len());
+            for (message, context) in messages.into_iter().zip(contexts) {
+                replies.push(Self::call(work, message, context).await?);
+            }
+            Ok(replies)
+        }
+    }
 }
 
 /// What a handler is called with beside its transaction and message.
@@ -137,6 +153,35 @@ pub trait FromContext<'a>: Sized {
 impl<'a> FromContext<'a> for &'a Delivery {
     fn from_context(context: &'a Context) -> Result<Self, Failure> {
         Ok(context.delivery())
+    }
+}
+
+/// An argument that a handler may take after a batch of messages.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an argument that a `batch` handler can take",
+    label = "not an extractor for batches",
+    note = "after the messages comes `State<T>`; a batch has many deliveries, so there is no `&Delivery`"
+)]
+pub trait FromBatch: Sized {
+    /// Takes the argument out of the contexts of the batch.
+    ///
+    /// # Errors
+    ///
+    /// When they lack what [`require`](Self::require) names.
+    fn from_batch(contexts: &[&Context]) -> Result<Self, Failure>;
+
+    /// Names what must be there before the first delivery.
+    fn require(requirements: &mut Requirements);
+}
+
+impl<T: Clone + Send + Sync + 'static> FromBatch for State<T> {
+    fn from_batch(contexts: &[&Context]) -> Result<Self, Failure> {
+        let context = contexts.first().ok_or("a batch has no messages")?;
+        Self::from_context(context)
+    }
+
+    fn require(requirements: &mut Requirements) {
+        <Self as FromContext<'_>>::require(requirements);
     }
 }
 

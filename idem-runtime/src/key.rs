@@ -117,6 +117,12 @@ impl Digest {
         Self::of(Level::One, scope, &key)
     }
 
+    /// A digest as an engine gives it back; `None` when these are not its bytes.
+    #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+    pub(crate) fn from_stored(bytes: &[u8]) -> Option<Self> {
+        bytes.try_into().ok().map(Self)
+    }
+
     fn of(level: Level, scope: &str, key: &KeyEncoder) -> Self {
         let mut hash = Sha256::new();
         hash.update([ENCODING_VERSION, level.number()]);

@@ -7,7 +7,7 @@
 //!
 //! A [`Consumer`] receives from a [`broker`] and runs a [`Handler`] for each [`Delivery`], through
 //! [`execute()`], with its effects in a [`store`]. Someone with a loop of their own calls
-//! [`execute()`] and settles by its [`Outcome`].
+//! [`execute()`], or [`execute_batch()`] for many at once, and settles by the [`Outcome`].
 //!
 //! # Features
 //!
@@ -33,7 +33,7 @@ pub mod store;
 
 pub use consumer::{Consumer, ConsumerBuilder, shutdown_signal};
 pub use delivery::{Delivery, Property, SourceId};
-pub use execute::{Proof, execute};
+pub use execute::{Proof, execute, execute_batch};
 pub use handler::{Context, FromContext, Handler, HandlerSpec, Level, State};
 pub use horizon::Horizon;
 /// Makes an `async fn` an idempotent message handler.
@@ -85,6 +85,9 @@ pub use horizon::Horizon;
 /// - `replay`: the value of `Ok` is kept with the claim as JSON, and given to duplicates with their
 ///   [`Proof`]. It implements `serde::Serialize` and has at most
 ///   [64 KiB](outcome::Reply::SIZE_MAX). It costs a statement.
+/// - `batch`: the function takes `Vec<Message>` and is called once for many messages, which commit
+///   together; [`execute_batch()`] says what follows where one of them fails. With `replay` it
+///   returns one value for each message, in their order.
 /// - `scope = "orders.place"`: the name under which the handler's keys live. The default is the
 ///   package and the function, as in `shop::place_order`, so a renamed function forgets what it has
 ///   done unless its scope is set.
@@ -97,8 +100,9 @@ pub use horizon::Horizon;
 /// - At levels 1 and 2 the first parameter is `&mut Tx<_>`: the claim and the handler's rows commit
 ///   together. At level 0 it may be left out.
 /// - Next comes the message, by value: a type that implements `serde::Deserialize` without
-///   borrowing.
-/// - Then any number of [extractors](FromContext): `&Delivery`, `State<T>`.
+///   borrowing. With `batch` it is a `Vec` of them, in so many words.
+/// - Then any number of [extractors](FromContext): `&Delivery`, `State<T>`. With `batch`, `State<T>`
+///   alone.
 /// - It returns `Result<T, E>`, where `E` converts into [`Failure`], as every error does. `Ok`
 ///   commits, `Err` rolls back. Without `replay` the value is dropped.
 ///

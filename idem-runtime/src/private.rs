@@ -1,6 +1,8 @@
 //! What generated code calls. Not for users: it changes without notice.
 
-pub use crate::handler::{Context, FromContext, Handler, HandlerSpec, Level, Requirements};
+pub use crate::handler::{
+    Context, FromBatch, FromContext, Handler, HandlerSpec, Level, Requirements,
+};
 pub use crate::key::{Fingerprint, KeyEncoder};
 pub use crate::outcome::{Failure, Reply};
 pub use crate::store::{NoTransaction, Store};
@@ -55,6 +57,47 @@ pub fn forget<R: HandlerResult>(result: R) -> Called {
 /// Keeps what the handler returned, for duplicates.
 pub fn replay<R: HandlerResult<Value: Replayed>>(result: R) -> Called {
     result.finish()?.reply().map(Some)
+}
+
+/// What the call of a handler for many messages comes to.
+pub type BatchCalled = Result<Vec<Option<Reply>>, Failure>;
+
+/// Drops what the handler returned.
+pub fn forget_batch<R: HandlerResult>(result: R, messages: usize) -> BatchCalled {
+    result.finish().map(|_| (0..messages).map(|_| None).collect())
+}
+
+/// Keeps what the handler returned, one value for each message, for duplicates.
+pub fn replay_batch<R: HandlerResult<Value: Replies>>(result: R, messages: usize) -> BatchCalled {
+    let replies = result.finish()?.replies()?;
+    if replies.len() != messages {
+        let returned = replies.len();
+        let problem = format!("the handler returned {returned} replies to {messages} messages");
+        return Err(Failure::from(problem));
+    }
+    Ok(replies)
+}
+
+/// Values that can be replayed, one for each message of a batch.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be replayed to duplicates of a batch",
+    label = "not a `Vec` of values that implement `serde::Serialize`",
+    note = "a `batch` handler with `replay` returns one value for each message, in their order"
+)]
+pub trait Replies {
+    /// The values as they are kept.
+    fn replies(&self) -> BatchCalled;
+}
+
+impl<T: Replayed> Replies for Vec<T> {
+    fn replies(&self) -> BatchCalled {
+        self.iter().map(|value| value.reply().map(Some)).collect()
+    }
+}
+
+/// What a `batch` handler comes to for one message alone.
+pub async fn alone(called: impl Future<Output = BatchCalled>) -> Called {
+    Ok(called.await?.pop().flatten())
 }
 
 /// A value that can be replayed.

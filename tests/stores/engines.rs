@@ -6,11 +6,11 @@ pub(crate) mod postgres;
 pub(crate) mod sqlite;
 
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use idem_runtime::handler::States;
 use idem_runtime::store::Store;
-use idem_runtime::{Context, Delivery, Handler, Outcome, SourceId, execute};
+use idem_runtime::{Context, Delivery, Handler, Outcome, SourceId, execute, execute_batch};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -75,11 +75,14 @@ pub(crate) enum Then {
 pub(crate) struct Gate {
     pub(crate) arrived: Arc<Semaphore>,
     pub(crate) opened: Arc<Semaphore>,
+    /// How many messages each call of a `batch` handler got.
+    pub(crate) batches: Arc<Mutex<Vec<usize>>>,
 }
 
 impl Default for Gate {
     fn default() -> Self {
-        Self { arrived: Arc::new(Semaphore::new(0)), opened: Arc::new(Semaphore::new(0)) }
+        let [arrived, opened] = [(); 2].map(|()| Arc::new(Semaphore::new(0)));
+        Self { arrived, opened, batches: Arc::default() }
     }
 }
 
@@ -91,6 +94,11 @@ impl Gate {
 
     pub(crate) async fn until_arrived(&self) {
         self.arrived.acquire().await.expect("never closed").forget();
+    }
+
+    /// How many messages each call of a `batch` handler got since this was last asked.
+    pub(crate) fn take_batches(&self) -> Vec<usize> {
+        std::mem::take(&mut self.batches.lock().expect("nobody panics with it"))
     }
 
     /// How many have arrived that nobody waited for.
@@ -136,6 +144,8 @@ pub(crate) trait Engine: Send + Sync {
     type Idempotent: Handler<Self::Store>;
     type Receipt: Handler<Self::Store>;
     type Verbose: Handler<Self::Store>;
+    type AllAtOnce: Handler<Self::Store>;
+    type Receipts: Handler<Self::Store>;
 
     /// Whether a failed statement dooms its transaction.
     const ERRORS_DOOM: bool;
@@ -182,6 +192,11 @@ pub(crate) trait Engine: Send + Sync {
     /// Runs the level 2 handler for this order.
     async fn place(&self, external_ref: &str, then: impl Into<Value>) -> Outcome {
         self.run::<Self::ByKey>(delivery(external_ref, then)).await
+    }
+
+    async fn run_batch<H: Handler<Self::Store>>(&self, deliveries: Vec<Delivery>) -> Vec<Outcome> {
+        let contexts: Vec<_> = deliveries.into_iter().map(|one| self.context(one)).collect();
+        execute_batch::<H, _>(self.store(), &contexts).await
     }
 
     async fn run<H: Handler<Self::Store>>(&self, delivery: Delivery) -> Outcome {
@@ -248,6 +263,16 @@ on_every_engine! {
         what_cannot_be_decoded_is_rejected_before_the_database_is_asked
         migrations_can_run_again_and_at_the_same_time
         claims_of_the_first_version_are_kept_by_migrations;
+    batches:
+        a_batch_does_what_is_new_in_one_transaction
+        exactly_the_message_that_was_done_before_is_the_duplicate
+        a_message_that_fails_costs_its_neighbours_nothing_but_time
+        a_key_in_progress_does_not_hold_its_neighbours
+        batches_in_opposite_orders_do_not_deadlock
+        replies_and_conflicts_of_batches_are_those_of_their_messages
+        too_few_replies_are_a_failure_and_nothing_done
+        a_batch_that_ends_its_transaction_is_found_out
+        plain_handlers_run_in_one_transaction_too;
     pruning:
         only_claims_past_the_retention_of_their_own_scope_go
         while_no_consumer_runs_nothing_grows_old

@@ -36,7 +36,8 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run all tests against private PostgreSQL and MariaDB servers, and build the book.
+    /// Run all tests against private PostgreSQL and MariaDB servers, build the book, and run a
+    /// selection of other people's clients against the embedded emulator.
     ///
     /// Finds PostgreSQL and MariaDB, or installs them with apt-get as root on Debian; starts an
     /// instance of each on a free loopback port with its data in a temporary folder; runs the

@@ -6,6 +6,7 @@ use anyhow::Result;
 use clap::Args;
 
 use crate::book;
+use crate::conformance;
 use crate::report::Report;
 use crate::services::Services;
 use crate::shell::Shell;
@@ -20,7 +21,7 @@ const FEATURE_SETS: [(&str, &[&str]); 2] = [
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Start no server: tests that need one use IDEM_TEST_POSTGRES_URL and IDEM_TEST_MARIADB_URL
-    /// if you set them, else say that they are left out
+    /// if you set them, else say that they are left out; other people's clients are not run
     #[arg(long)]
     pub(crate) no_services: bool,
 
@@ -45,6 +46,9 @@ pub(crate) fn steps(shell: &Shell, options: &Options, report: &mut Report) {
     if options.filter.is_empty() {
         report.step("features", || check_features(shell));
         report.step("book", || book::build(shell));
+        if !options.no_services {
+            conformance::steps(shell, &conformance::Options::quick(), report);
+        }
     }
     services.stop(report);
 }

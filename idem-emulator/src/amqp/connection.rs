@@ -13,6 +13,7 @@ use super::idle::{Idle, IdleWatch};
 use super::performative::{Begin, CHANNEL_MAX, Open, Performative, write_close, write_end};
 use super::sasl;
 use super::session::{Session, WINDOW};
+use super::transactions::Transactions;
 use super::wake::LinkKey;
 use super::{Service, Shared};
 use crate::faults::Ending;
@@ -249,6 +250,7 @@ impl Connection {
     /// Gives up what the peer had: it cannot use it any more.
     pub(super) fn end_sessions(&mut self) {
         self.sessions.clear();
+        self.shared.transactions = Transactions::default();
     }
 
     /// When a link stops to wait for a session, or something was not used for too long.

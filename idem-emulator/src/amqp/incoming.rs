@@ -7,8 +7,8 @@ use bytes::BytesMut;
 
 use super::Limits;
 use super::error::{AmqpError, Violation};
-use super::performative::{BATCH_FORMAT, Outcome, Transfer};
-use crate::broker::{Acknowledgement, Kind, Node, Part, Queue, Submission};
+use super::performative::{BATCH_FORMAT, Enlisted, Outcome, Transfer};
+use crate::broker::{Acknowledgement, Kind, Node, Part, Queue, Submission, Transaction};
 use crate::codec::DecodeError;
 use crate::codec::message::{Sections, submission};
 use crate::management::RequestNode;
@@ -21,6 +21,8 @@ const CREDIT: u32 = 1000;
 pub(super) enum Destination {
     Queue(Arc<Queue>),
     Requests(RequestNode),
+    /// It declares transactions and discharges them.
+    Coordinator,
 }
 
 #[derive(Debug)]
@@ -37,6 +39,7 @@ struct Partial {
     delivery_id: u32,
     format: u32,
     settled: bool,
+    transaction: Option<Enlisted>,
     payload: BytesMut,
     too_large: bool,
 }
@@ -46,6 +49,8 @@ struct Partial {
 pub(super) struct Arrived<'a> {
     pub(super) delivery_id: u32,
     pub(super) settled: bool,
+    /// The transaction that it belongs to.
+    pub(super) transaction: Option<Enlisted>,
     format: u32,
     /// Empty if it was too large to keep.
     payload: Cow<'a, [u8]>,
@@ -110,6 +115,7 @@ impl IncomingLink {
             delivery_id,
             format,
             settled: false,
+            transaction: transfer.transaction,
             payload: BytesMut::new(),
             too_large: false,
         })
@@ -138,6 +144,7 @@ impl Partial {
         Arrived {
             delivery_id: self.delivery_id,
             settled: self.settled,
+            transaction: self.transaction,
             format: self.format,
             payload,
             too_large: self.too_large,
@@ -169,6 +176,20 @@ impl Arrived<'_> {
         }
     }
 
+    /// Stores the messages once their transaction is committed.
+    pub(super) fn send_within(
+        &self,
+        transaction: &mut Transaction,
+        queue: &Arc<Queue>,
+        limits: Limits,
+    ) -> Result<(), AmqpError> {
+        let submissions = self.submissions(queue, limits)?;
+        transaction.send(queue, submissions).map_err(|error| {
+            queue.note_rejected_send(error.condition());
+            error.into()
+        })
+    }
+
     fn submissions(&self, queue: &Queue, limits: Limits) -> Result<Vec<Submission>, AmqpError> {
         let assigns_ids = queue.assigns_message_ids();
         let sections = self.sections()?;
@@ -198,6 +219,7 @@ impl Destination {
         match self {
             Self::Queue(queue) => Some(queue),
             Self::Requests(node) => node.entity(),
+            Self::Coordinator => None,
         }
     }
 
@@ -205,7 +227,9 @@ impl Destination {
     pub(super) fn of(node: &Node) -> Result<Self, AmqpError> {
         let refuse = |text: &'static str| Err(AmqpError::new("amqp:not-allowed", text));
         match (node.part, node.queue.kind()) {
-            (Part::DeadLetter, _) => refuse("messages cannot be sent to a dead-letter queue"),
+            (Part::DeadLetter | Part::Transfer, _) => {
+                refuse("messages cannot be sent to a dead-letter queue")
+            }
             (Part::Main, Kind::Subscription) => {
                 refuse("messages cannot be sent to a subscription; send to its topic")
             }

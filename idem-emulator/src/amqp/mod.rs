@@ -18,6 +18,7 @@ mod session;
 mod settlement;
 #[cfg(test)]
 mod tests;
+mod transactions;
 mod wake;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -39,6 +40,7 @@ use error::AmqpError;
 use frame::{FRAME_SIZE_MIN, Frame};
 use idle::IdleWatch;
 use session::DELIVERY_OUTPUT_MAX;
+use transactions::Transactions;
 use wake::{LinkKey, WakeList};
 
 /// Output that waits for the socket; with more than this, nothing more is read.
@@ -111,6 +113,7 @@ struct Shared {
     work: VecDeque<(u16, u32)>,
     /// When links stop to wait for a session.
     time_outs: BTreeSet<(Instant, LinkKey)>,
+    transactions: Transactions,
     /// Watches over what is not used, if that is wanted, once the connection is open.
     idle: Option<IdleWatch>,
     /// How a fault ends the connection.
@@ -126,6 +129,7 @@ impl Shared {
             peer_frame_max: usize::try_from(FRAME_SIZE_MIN).unwrap_or(512),
             work: VecDeque::new(),
             time_outs: BTreeSet::new(),
+            transactions: Transactions::default(),
             idle: None,
             ending: None,
         }

@@ -5,10 +5,12 @@
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use uuid::Uuid;
 
 use super::Limits;
 use super::error::AmqpError;
 use super::frame::{FRAME_SIZE_MAX, Frame, FrameKind};
+use super::transactions::{read_id, unknown_id};
 use crate::broker::{SessionGrant, SessionWish};
 use crate::clock::Timestamp;
 use crate::codec::{DecodeError, Raw, encode};
@@ -442,6 +444,35 @@ pub(super) struct Transfer {
     pub(super) settled: bool,
     pub(super) more: bool,
     pub(super) aborted: bool,
+    pub(super) transaction: Option<Enlisted>,
+}
+
+const TRANSACTIONAL_STATE: u64 = 0x34;
+
+/// The transaction that a transfer or a settlement names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Enlisted {
+    In(Uuid),
+    /// In one whose id is of another form than ours.
+    InUnknown,
+}
+
+impl Enlisted {
+    /// Reads a transactional state: its transaction, and the outcome in it.
+    pub(super) fn read<'a>(state: &Raw<'a>) -> Option<(Self, Option<Raw<'a>>)> {
+        let (_, fields) = state.as_described().filter(|(code, _)| *code == TRANSACTIONAL_STATE)?;
+        let mut fields = fields.items();
+        let id = fields.next().and_then(|id| read_id(&id));
+        let outcome = fields.next().filter(|outcome| !outcome.is_null());
+        Some((id.map_or(Self::InUnknown, Self::In), outcome))
+    }
+
+    pub(super) fn id(self) -> Result<Uuid, AmqpError> {
+        match self {
+            Self::In(id) => Ok(id),
+            Self::InUnknown => Err(unknown_id()),
+        }
+    }
 }
 
 impl Transfer {
@@ -453,6 +484,7 @@ impl Transfer {
             settled: fields.bool(4, "settled")?.unwrap_or(false),
             more: fields.bool(5, "more")?.unwrap_or(false),
             aborted: fields.bool(9, "aborted")?.unwrap_or(false),
+            transaction: fields.get(7).and_then(|state| Enlisted::read(&state)).map(|(it, _)| it),
         })
     }
 }
@@ -517,6 +549,10 @@ pub(super) enum Outcome {
     Rejected(Option<AmqpError>),
     Released,
     Modified,
+    /// A transaction was declared, under this id.
+    Declared(Uuid),
+    /// The outcome takes place when this transaction is committed.
+    InTransaction(Uuid, Box<Self>),
 }
 
 impl Outcome {
@@ -541,6 +577,17 @@ impl Outcome {
             Self::Modified => {
                 encode::descriptor(out, 0x27);
                 encode::list(out, 3, |out| nulls(out, 3));
+            }
+            Self::Declared(id) => {
+                encode::descriptor(out, 0x33);
+                encode::list(out, 1, |out| encode::binary(out, id.as_bytes()));
+            }
+            Self::InTransaction(id, outcome) => {
+                encode::descriptor(out, TRANSACTIONAL_STATE);
+                encode::list(out, 2, |out| {
+                    encode::binary(out, id.as_bytes());
+                    outcome.write(out);
+                });
             }
         }
     }

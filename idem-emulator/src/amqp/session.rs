@@ -18,10 +18,11 @@ use super::performative::{
     Attach, Begin, Detach, Disposition, Flow, HANDLE_MAX, LinkFlow, Outcome, Role,
     TRANSFER_OVERHEAD, Transfer, write_disposition, write_transfer,
 };
-use super::settlement::{self, Answers};
+use super::settlement::{self, Answers, Decision};
+use super::transactions::{coordinate, send_within};
 use super::wake::LinkKey;
 use crate::broker::{
-    Acknowledgement, Kind, Node, Part, Queue, ReceiveMode, SessionGrant, SessionWish, Settlement,
+    Acknowledgement, Kind, Node, Part, Queue, ReceiveMode, SessionGrant, SessionWish,
 };
 use crate::management::{Answer, RequestNode};
 
@@ -210,7 +211,7 @@ impl Session {
     /// The link that a peer asks for, or why it cannot have it.
     fn link(&self, attach: &Attach, shared: &Shared) -> Result<Link, AmqpError> {
         if attach.is_coordinator() {
-            return Err(AmqpError::not_implemented("the emulator does not implement transactions"));
+            return coordinator(attach);
         }
         let address = attach.address().unwrap_or_default();
         let broker = shared.service.broker_ref();
@@ -343,13 +344,23 @@ impl Session {
         let Some(Link::Incoming(link)) = self.links.get(&handle) else {
             return;
         };
-        let (outcome, acknowledgement) = match link.destination.clone() {
-            Destination::Queue(queue) => arrived.send_to(&queue, shared.service.limits()),
-            Destination::Requests(node) => match self.answer(&node, arrived, shared) {
-                Ok(()) => (Outcome::Accepted, Acknowledgement::Now),
-                Err(error) => (Outcome::Rejected(Some(error)), Acknowledgement::Now),
-            },
+        let destination = link.destination.clone();
+        let answered = match (destination, arrived.transaction) {
+            (Destination::Queue(queue), None) => {
+                Ok(arrived.send_to(&queue, shared.service.limits()))
+            }
+            (Destination::Queue(queue), Some(enlisted)) => {
+                send_within(enlisted, &queue, arrived, shared).map(at_once)
+            }
+            (Destination::Requests(node), _) => {
+                self.answer(&node, arrived, shared).map(|()| at_once(Outcome::Accepted))
+            }
+            (Destination::Coordinator, _) => {
+                coordinate((self.channel, handle), arrived, shared).map(at_once)
+            }
         };
+        let (outcome, acknowledgement) =
+            answered.unwrap_or_else(|error| at_once(Outcome::Rejected(Some(error))));
         match acknowledgement {
             Acknowledgement::Now if arrived.settled => {}
             Acknowledgement::Now => {
@@ -463,8 +474,8 @@ impl Session {
             let outcome = match &decision {
                 None => None,
                 Some(Err(error)) => Some(Outcome::Rejected(Some(error.clone()))),
-                Some(Ok((settlement, success))) => {
-                    match self.settle(delivery_id, settlement.clone(), success, shared) {
+                Some(Ok(decision)) => {
+                    match self.settle(delivery_id, decision, shared) {
                         Some(outcome) => Some(outcome),
                         // Lost on purpose: not answered, and the delivery stays unsettled.
                         None => continue,
@@ -488,17 +499,27 @@ impl Session {
     fn settle(
         &mut self,
         delivery_id: u32,
-        settlement: Settlement,
-        success: &Outcome,
+        decision: &Decision,
         shared: &mut Shared,
     ) -> Option<Outcome> {
+        let Decision { settlement, success, transaction } = decision;
         let unsettled = self.unsettled.get(&delivery_id)?;
         shared.link_used(self.channel, unsettled.handle);
         let Some(Link::Outgoing(link)) = self.links.get_mut(&unsettled.handle) else {
             return None;
         };
         let node = link.node()?;
-        match node.queue.settle(node.part, unsettled.token, settlement) {
+        if let Some(id) = transaction {
+            let settled = shared.transactions.find(*id).and_then(|transaction| {
+                let settlement = settlement.clone();
+                Ok(transaction.settle(&node.queue, node.part, unsettled.token, settlement)?)
+            });
+            return Some(match settled {
+                Ok(()) => success.clone(),
+                Err(error) => Outcome::Rejected(Some(error)),
+            });
+        }
+        match node.queue.settle(node.part, unsettled.token, settlement.clone()) {
             Ok(Acknowledgement::Now) => Some(success.clone()),
             Ok(Acknowledgement::Never | Acknowledgement::LinkEnds) => None,
             Ok(Acknowledgement::At(at)) => {
@@ -556,6 +577,7 @@ impl Session {
     fn remove_link(&mut self, handle: u32, shared: &mut Shared) -> Option<Link> {
         let link = self.links.remove(&handle);
         shared.link_ended(self.channel, handle);
+        shared.transactions.coordinator_ended((self.channel, handle));
         self.unsettled.retain(|_, unsettled| unsettled.handle != handle);
         self.outbox.retain(|outgoing| outgoing.handle != handle);
         if let Some(awaiting) = link.as_ref().and_then(awaiting) {
@@ -568,6 +590,7 @@ impl Session {
 
     /// The AMQP session ends, and its links with it.
     pub(super) fn end(self, shared: &mut Shared) {
+        shared.transactions.session_ended(self.channel);
         if let Some(idle) = &mut shared.idle {
             idle.session_ended(self.channel, Instant::now());
         }
@@ -706,6 +729,23 @@ impl Session {
     }
 }
 
+fn at_once(outcome: Outcome) -> (Outcome, Acknowledgement) {
+    (outcome, Acknowledgement::Now)
+}
+
+fn coordinator(attach: &Attach) -> Result<Link, AmqpError> {
+    match attach.role {
+        Role::Sender => Ok(Link::Incoming(IncomingLink::new(
+            Destination::Coordinator,
+            attach.initial_delivery_count,
+        ))),
+        Role::Receiver => Err(AmqpError::new(
+            "amqp:not-allowed",
+            "nothing can be received from a coordinator; attach a sender to it",
+        )),
+    }
+}
+
 fn forced_detach() -> AmqpError {
     let text = "a fault rule of the emulator detaches the link; attach again";
     AmqpError::new("amqp:link:detach-forced", text)
@@ -719,7 +759,7 @@ fn check_source(node: &Node) -> Result<(), AmqpError> {
             "the entity forwards its messages; receive from where they go"
         }
     };
-    let keeps = node.part == Part::DeadLetter || node.queue.keeps_messages();
+    let keeps = node.part != Part::Main || node.queue.keeps_messages();
     if keeps { Ok(()) } else { Err(AmqpError::new("amqp:not-allowed", text)) }
 }
 

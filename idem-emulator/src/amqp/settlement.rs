@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use uuid::Uuid;
+
 use super::error::AmqpError;
-use super::performative::Outcome;
+use super::performative::{Enlisted, Outcome};
 use crate::broker::{SettleError, Settlement};
 use crate::codec::Raw;
 use crate::codec::message::properties;
@@ -11,8 +13,35 @@ use crate::codec::message::properties;
 const REASON: &str = "DeadLetterReason";
 const DESCRIPTION: &str = "DeadLetterErrorDescription";
 
-/// Reads a delivery state; the outcome is what the receiver expects to be told on success.
-pub(super) fn read(state: &Raw<'_>) -> Result<(Settlement, Outcome), AmqpError> {
+/// What a receiver decided.
+#[derive(Debug, Clone)]
+pub(super) struct Decision {
+    pub(super) settlement: Settlement,
+    /// What the receiver expects to be told on success.
+    pub(super) success: Outcome,
+    /// The transaction with which this takes place.
+    pub(super) transaction: Option<Uuid>,
+}
+
+/// Reads a delivery state.
+pub(super) fn read(state: &Raw<'_>) -> Result<Decision, AmqpError> {
+    match Enlisted::read(state) {
+        None => {
+            let (settlement, success) = read_outcome(state)?;
+            Ok(Decision { settlement, success, transaction: None })
+        }
+        Some((enlisted, outcome)) => {
+            let id = enlisted.id()?;
+            let text = "the emulator settles within transactions; name an outcome";
+            let outcome = outcome.ok_or_else(|| AmqpError::not_implemented(text))?;
+            let (settlement, success) = read_outcome(&outcome)?;
+            let success = Outcome::InTransaction(id, Box::new(success));
+            Ok(Decision { settlement, success, transaction: Some(id) })
+        }
+    }
+}
+
+fn read_outcome(state: &Raw<'_>) -> Result<(Settlement, Outcome), AmqpError> {
     let (code, fields) = state
         .as_described()
         .ok_or_else(|| AmqpError::new("amqp:decode-error", "not a delivery state"))?;
@@ -21,7 +50,6 @@ pub(super) fn read(state: &Raw<'_>) -> Result<(Settlement, Outcome), AmqpError> 
         0x25 => Ok((dead_letter(&fields), Outcome::Rejected(None))),
         0x26 => Ok((Settlement::Release, Outcome::Released)),
         0x27 => Ok((modified(&fields), Outcome::Modified)),
-        0x34 => Err(AmqpError::not_implemented("the emulator does not implement transactions")),
         _ => Err(AmqpError::new("amqp:not-allowed", "the delivery state is not an outcome")),
     }
 }

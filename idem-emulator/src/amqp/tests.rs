@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 mod faults;
 mod idle;
+mod transactions;
 
 use super::connection::Connection;
 use super::frame::{Frame, FrameKind, ProtocolHeader};
@@ -272,7 +273,10 @@ fn only_disposition(answers: &[Answer]) -> &Disposition {
 fn condition(error: Option<&Error>) -> String {
     match &error.expect("an error").condition {
         ErrorCondition::Custom(symbol) => symbol.as_str().to_owned(),
-        standard => serde_amqp::to_value(standard).map(|value| format!("{value:?}")).unwrap(),
+        standard => match serde_amqp::to_value(standard).unwrap() {
+            Value::Symbol(symbol) => symbol.as_str().to_owned(),
+            other => panic!("not a symbol: {other:?}"),
+        },
     }
 }
 

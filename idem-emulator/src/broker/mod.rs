@@ -14,6 +14,7 @@ mod store;
 mod tests;
 mod timers;
 mod topology;
+mod transaction;
 mod waiters;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,6 +36,7 @@ pub(crate) use queue::{
 };
 use topology::Directory;
 pub(crate) use topology::Topology;
+pub(crate) use transaction::{Transaction, TransactionError};
 pub(crate) use waiters::ConsumerId;
 
 use crate::clock::{Clock, OnAdvance, Timestamp};
@@ -55,6 +57,9 @@ const TOO_MANY_FORWARDS: &str = "MaxTransferHopCountExceeded";
 
 /// The dead-letter reason of a message that was to be forwarded to an entity that is gone.
 const TARGET_NOT_FOUND: &str = "MessagingEntityNotFound";
+
+/// The dead-letter reason of a message that was to be forwarded to an entity that is full.
+const TARGET_FULL: &str = "QuotaExceeded";
 
 /// The dead-letter reason of a message that came to an entity with sessions and has none.
 const SESSION_ID_IS_NULL: &str = "Session ID is null";
@@ -197,13 +202,10 @@ impl Broker {
     }
 
     /// Finds `queue`, `topic` or `topic/Subscriptions/subscription`, or one of these with
-    /// `/$DeadLetterQueue`.
+    /// `/$DeadLetterQueue` or `/$Transfer/$DeadLetterQueue`.
     pub(crate) fn node(&self, path: &str) -> Option<Node> {
         let path = path.to_lowercase();
-        let (name, part) = match path.strip_suffix("/$deadletterqueue") {
-            Some(name) => (name, Part::DeadLetter),
-            None => (path.as_str(), Part::Main),
-        };
+        let (name, part) = Part::of(&path);
         let queue = self.directory.find(name)?;
         let has_part = part == Part::Main || queue.kind() != Kind::Topic;
         has_part.then_some(Node { queue, part })

@@ -73,6 +73,15 @@ enum Delay {
 struct Lock {
     sequence_number: i64,
     span: Span,
+    reserved: Option<Reservation>,
+}
+
+/// A transaction will settle the message under a lock.
+#[derive(Debug, Clone, Copy)]
+struct Reservation {
+    until: Timestamp,
+    /// When the lock ends without the transaction, unless that is the end of its session.
+    own_end: Option<Timestamp>,
 }
 
 /// How long a lock lasts.
@@ -239,7 +248,7 @@ impl Store {
                 Span::Session(id)
             }
         };
-        self.locks.insert(token, Lock { sequence_number, span });
+        self.locks.insert(token, Lock { sequence_number, span, reserved: None });
         let listing = Listing::of(entry);
         if first {
             self.unlist(&listing);
@@ -432,15 +441,57 @@ impl Store {
         }
     }
 
-    /// Moves the end of a lock; `false` if there is no such lock with an end of its own.
-    pub(super) fn renew(&mut self, token: Uuid, until: Timestamp) -> bool {
-        let Some(Lock { span: Span::Until(end), .. }) = self.locks.get_mut(&token) else {
-            return false;
+    /// Moves the end of a lock, if it has an end of its own.
+    pub(super) fn renew(&mut self, token: Uuid, until: Timestamp) {
+        let Some(Lock { span: Span::Until(end), reserved, .. }) = self.locks.get_mut(&token) else {
+            return;
         };
         self.due.remove(&(*end, Due::LockEnd(token)));
-        *end = until;
-        self.due.insert((until, Due::LockEnd(token)));
-        true
+        *end = match reserved {
+            None => until,
+            Some(reservation) => {
+                reservation.own_end = Some(until);
+                until.max(reservation.until)
+            }
+        };
+        self.due.insert((*end, Due::LockEnd(token)));
+    }
+
+    /// Keeps a locked message for a transaction: its lock lasts as long as that does.
+    pub(super) fn reserve(&mut self, token: Uuid, until: Timestamp) {
+        let Some(lock) = self.locks.get_mut(&token) else {
+            return;
+        };
+        let own_end = match lock.span {
+            Span::Until(end) => Some(end),
+            Span::Session(_) => None,
+        };
+        lock.reserved = Some(Reservation { until, own_end });
+        if let Some(end) = own_end {
+            self.renew(token, end);
+        }
+    }
+
+    /// The transaction has ended: the lock is as it would have been without it. Another may have
+    /// reserved it since, if the transaction has lasted too long.
+    pub(super) fn release(&mut self, token: Uuid, until: Timestamp) {
+        let is_ours = |reservation: &mut Reservation| reservation.until == until;
+        let lock = self.locks.get_mut(&token);
+        let reserved = lock.and_then(|lock| lock.reserved.take_if(is_ours));
+        if let Some(end) = reserved.and_then(|reservation| reservation.own_end) {
+            self.renew(token, end);
+        }
+    }
+
+    /// Whether a transaction will settle the message under a lock.
+    pub(super) fn is_reserved(&self, token: Uuid, now: Timestamp) -> bool {
+        let number = self.locks.get(&token).map(|lock| lock.sequence_number);
+        let entry = number.and_then(|number| self.messages.get(&number));
+        let mut tokens = entry.into_iter().flat_map(|entry| &entry.tokens);
+        tokens.any(|token| {
+            let lock = self.locks.get(token);
+            lock.and_then(|lock| lock.reserved).is_some_and(|reserved| now < reserved.until)
+        })
     }
 
     /// Gives a session to a receiver; `false` if another has it, or if there are no sessions.

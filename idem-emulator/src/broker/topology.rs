@@ -14,6 +14,9 @@ use crate::rules::Rules;
 /// How many entities there may be, as in the cloud.
 const ENTITIES_MAX: usize = 10_000;
 
+/// How many subscriptions a topic may have, as in the cloud.
+const SUBSCRIPTIONS_MAX: usize = 2000;
+
 /// What lies between the name of a topic and that of its subscription.
 const SUBSCRIPTIONS: &str = "/Subscriptions/";
 
@@ -144,6 +147,10 @@ impl Draft<'_> {
         let SubscriptionOptions { name, settings, rules } = options;
         let path = format!("{}{SUBSCRIPTIONS}{name}", topic.path());
         named(&path, check_subscription_name(&name))?;
+        if topic.subscription_count() >= SUBSCRIPTIONS_MAX {
+            let problem = format!("the topic has {SUBSCRIPTIONS_MAX} subscriptions already");
+            return Err(invalid(&path, problem));
+        }
         let rules = named(&path, Rules::compile(rules).map_err(|error| error.to_string()))?;
         self.add(Kind::Subscription, &path, settings, rules)
     }

@@ -5,6 +5,9 @@ use uuid::Uuid;
 /// How deep described types, lists, maps and arrays may nest.
 const DEPTH_MAX: u32 = 32;
 
+/// How many descriptors one value may have, one inside the other.
+const DESCRIPTORS_MAX: u32 = 4;
+
 /// How many elements an array may have whose elements take no bytes.
 const EMPTY_ELEMENTS_MAX: usize = 4096;
 
@@ -55,14 +58,22 @@ impl<'a> Raw<'a> {
     }
 
     fn split_described(input: &'a [u8], after: &'a [u8]) -> Result<(Self, &'a [u8]), DecodeError> {
-        // Neither part may be described again: nobody sends that, and it would recurse here.
-        let (descriptor, value) = after.split_first().ok_or(DecodeError::Truncated)?;
-        let (_, value) = content(*descriptor, value)?;
-        let (&code, after_code) = value.split_first().ok_or(DecodeError::Truncated)?;
-        let (_, rest) = content(code, after_code)?;
-        let bytes = input.get(..input.len() - rest.len()).unwrap_or_default();
-        let inner = after.get(..after.len() - rest.len()).unwrap_or_default();
-        Ok((Self { code: 0x00, content: inner, bytes }, rest))
+        let mut value = after;
+        // The value may be described again, as that of a message may be, but the descriptor not.
+        for _ in 0..DESCRIPTORS_MAX {
+            let (&descriptor, rest) = value.split_first().ok_or(DecodeError::Truncated)?;
+            let (_, rest) = content(descriptor, rest)?;
+            let (&code, after_code) = rest.split_first().ok_or(DecodeError::Truncated)?;
+            if code == 0x00 {
+                value = after_code;
+                continue;
+            }
+            let (_, rest) = content(code, after_code)?;
+            let bytes = input.get(..input.len() - rest.len()).unwrap_or_default();
+            let inner = after.get(..after.len() - rest.len()).unwrap_or_default();
+            return Ok((Self { code: 0x00, content: inner, bytes }, rest));
+        }
+        Err(DecodeError::TooDeep)
     }
 
     fn check(&self, depth: u32) -> Result<(), DecodeError> {
@@ -414,6 +425,22 @@ mod tests {
         assert_eq!(check(&[0xc1, 2, 1, 0x40]), Err(DecodeError::SizeMismatch));
         let huge_array_of_nulls = [0xf0, 0, 0, 0, 5, 0xff, 0xff, 0xff, 0xff, 0x40];
         assert_eq!(check(&huge_array_of_nulls), Err(DecodeError::SizeMismatch));
+    }
+
+    #[test]
+    fn a_described_value_may_be_described_again_and_not_for_ever() {
+        // An amqp-value section with a declare in it.
+        let declare = [0x00, 0x53, 0x77, 0x00, 0x53, 0x31, 0xc0, 2, 1, 0x40, 0x45];
+        let (section, rest) = Raw::split(&declare).unwrap();
+        assert_eq!(rest, [0x45]);
+        let (code, value) = section.as_described().unwrap();
+        let (inner, list) = value.as_described().unwrap();
+        assert_eq!((code, inner, list.items().count()), (0x77, 0x31, 1));
+        let mut deep = [0x00, 0x53, 0x01].repeat(4);
+        deep.push(0x40);
+        assert_eq!(check(&deep), Ok(()));
+        let deeper = [&[0x00, 0x53, 0x01], deep.as_slice()].concat();
+        assert_eq!(check(&deeper), Err(DecodeError::TooDeep));
     }
 
     #[test]

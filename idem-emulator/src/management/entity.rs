@@ -128,6 +128,7 @@ fn settle_status(error: SettleError) -> i32 {
         SettleError::LockLost | SettleError::SessionLockLost => 410,
         SettleError::AlreadyDeadLettered
         | SettleError::LockedBySession
+        | SettleError::InTransaction
         | SettleError::PropertiesTooLarge => 400,
     }
 }

@@ -87,8 +87,8 @@ fn health_is_answered_as_by_the_official_emulator() {
 fn a_queue_lives_from_put_to_delete() {
     with_control(Emulator::builder(), async |emulator| {
         assert_eq!(get(emulator, "/control/entities").await, json!([]));
-        let none =
-            json!({"active": 0, "locked": 0, "deferred": 0, "scheduled": 0, "dead_lettered": 0});
+        let none = json!({"active": 0, "locked": 0, "deferred": 0, "scheduled": 0, "dead_lettered": 0,
+                "transfer_dead_lettered": 0});
         let shown = json!({"name": "orders", "kind": "queue", "counts": none});
         let created = call(emulator, "PUT", "/control/queues/orders", b"").await;
         assert_eq!(created, (201, shown.clone()));

@@ -18,3 +18,4 @@ mod sessions;
 mod speed;
 mod states;
 mod topics;
+mod transactions;

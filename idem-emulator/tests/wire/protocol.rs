@@ -1,5 +1,7 @@
 //! What happens at the edges of the protocol.
 
+use std::time::Duration;
+
 use azservicebus::{ServiceBusReceiverOptions, ServiceBusSenderOptions};
 use idem_emulator::{Emulator, EntityError, EventKind, QueueOptions, StartError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -22,6 +24,11 @@ pub(crate) const BEGIN: &[u8] =
 async fn answer_to(emulator: &Emulator, parts: &[&[u8]]) -> Vec<u8> {
     let mut socket = TcpStream::connect(("127.0.0.1", emulator.port())).await.unwrap();
     socket.write_all(&parts.concat()).await.unwrap();
+    rest(&mut socket).await
+}
+
+/// What comes until the emulator hangs up.
+async fn rest(socket: &mut TcpStream) -> Vec<u8> {
     let mut answer = Vec::new();
     tokio::time::timeout(PATIENCE, socket.read_to_end(&mut answer))
         .await
@@ -222,6 +229,41 @@ fn a_silent_connection_hears_heartbeats() {
             }
         },
     );
+}
+
+/// Time stands still only while it is moved: otherwise it would leap ahead of what the sockets do.
+async fn advance(duration: Duration) {
+    tokio::time::pause();
+    tokio::time::advance(duration).await;
+    tokio::time::resume();
+}
+
+#[tokio::test]
+async fn a_connection_is_closed_two_minutes_after_the_peer_was_last_heard() {
+    let emulator = Emulator::builder().start().await.unwrap();
+    let mut socket = TcpStream::connect(("127.0.0.1", emulator.port())).await.unwrap();
+    socket.write_all(&[AMQP_HEADER, OPEN].concat()).await.unwrap();
+    for channel in 0..3 {
+        advance(Duration::from_secs(119)).await;
+        let mut begin = BEGIN.to_vec();
+        begin[7] = channel;
+        socket.write_all(&begin).await.unwrap();
+        // The descriptor of begin.
+        let expected = [0x00, 0x53, 0x11];
+        let mut answer = Vec::new();
+        while !answer.windows(3).any(|window| window == expected) {
+            let mut buffer = [0; 512];
+            let length = socket.read(&mut buffer).await.unwrap();
+            assert_ne!(length, 0, "it is closed: {}", String::from_utf8_lossy(&answer));
+            answer.extend_from_slice(&buffer[..length]);
+        }
+    }
+    advance(Duration::from_secs(121)).await;
+    let answer = rest(&mut socket).await;
+    assert!(contains(&answer, "nothing was received"), "{}", String::from_utf8_lossy(&answer));
+    drop(socket);
+    event(&emulator, |event| event.kind == EventKind::ConnectionClosed).await;
+    emulator.shutdown().await;
 }
 
 #[test]

@@ -173,7 +173,11 @@ impl Work<ScriptedStore> for ScriptedWork {
         }
     }
 
-    async fn keep(&mut self, _: &Reply) -> Result<(), StoreError> {
+    async fn claim_many(&mut self, claims: &[&Claim]) -> Result<Vec<Claimed>, StoreError> {
+        Ok(claims.iter().map(|_| Claimed::Ours).collect())
+    }
+
+    async fn keep(&mut self, _: &[(Digest, &Reply)]) -> Result<(), StoreError> {
         Ok(())
     }
 
@@ -212,7 +216,11 @@ impl Store for ScriptedStore {
         Ok(Claimed::Ours)
     }
 
-    async fn keep(_: &mut Box<()>, _: Digest, _: &Reply) -> Result<(), StoreError> {
+    async fn claim_many(_: &mut Box<()>, claims: &[&Claim]) -> Result<Vec<Claimed>, StoreError> {
+        Ok(claims.iter().map(|_| Claimed::Ours).collect())
+    }
+
+    async fn keep(_: &mut Box<()>, _: &[(Digest, &Reply)]) -> Result<(), StoreError> {
         Ok(())
     }
 

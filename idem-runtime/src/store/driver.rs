@@ -1,5 +1,6 @@
 //! What the engines of sqlx have in common: their transactions, and what their errors mean.
 
+use std::collections::{HashMap, HashSet};
 use std::error::Error;
 use std::time::Duration;
 
@@ -7,7 +8,8 @@ use sqlx::error::DatabaseError;
 use sqlx_core::transaction::TransactionManager;
 use time::OffsetDateTime;
 
-use super::{BROKEN_TRANSACTION, Claimed, Earlier, Fault, StoreError};
+use super::{BROKEN_TRANSACTION, Claim, Claimed, Earlier, Fault, StoreError};
+use crate::key::Digest;
 
 const NESTED_TRANSACTION: &str = "the handler left a transaction open inside its own; commit it or \
      roll it back before you return";
@@ -38,10 +40,42 @@ pub(super) fn seconds(duration: Duration) -> i64 {
 /// After how many seconds without a sign of life a consumer was not running.
 pub(super) const GAP: i64 = 90;
 
+/// What became of each of many claims: ours where it was inserted, and a committed row otherwise.
+pub(super) fn claimed(
+    claims: &[&Claim],
+    inserted: &HashSet<Digest>,
+    mut found: HashMap<Digest, Row>,
+) -> Result<Vec<Claimed>, StoreError> {
+    let claimed = |claim: &&Claim| match inserted.contains(&claim.digest) {
+        true => Ok(Claimed::Ours),
+        false => met(found.remove(&claim.digest)),
+    };
+    claims.iter().map(claimed).collect()
+}
+
+/// One of the claims that were inserted.
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
+pub(super) fn first(claims: &[&Claim], inserted: &HashSet<Digest>) -> Option<Digest> {
+    claims.iter().map(|claim| claim.digest).find(|digest| inserted.contains(digest))
+}
+
+/// The digests of what was not inserted.
+pub(super) fn others(claims: &[&Claim], inserted: &HashSet<Digest>) -> Vec<Digest> {
+    let digests = claims.iter().map(|claim| claim.digest);
+    digests.filter(|digest| !inserted.contains(digest)).collect()
+}
+
+/// Claims in the order in which all batches claim.
+pub(super) fn in_order<'a>(claims: &[&'a Claim]) -> Vec<&'a Claim> {
+    let mut sorted = claims.to_vec();
+    sorted.sort_unstable_by_key(|claim| claim.digest);
+    sorted
+}
+
 /// A reply is written to our own claim or to none.
-pub(super) fn kept(rows: u64) -> Result<(), StoreError> {
-    match rows {
-        1 => Ok(()),
+pub(super) fn kept(rows: u64, replies: usize) -> Result<(), StoreError> {
+    match usize::try_from(rows) {
+        Ok(rows) if rows == replies => Ok(()),
         _ => Err(StoreError::found(BROKEN_TRANSACTION, Fault::Broken)),
     }
 }

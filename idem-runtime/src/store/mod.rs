@@ -36,7 +36,7 @@ use tokio::time::timeout;
 use crate::backoff::Backoff;
 use crate::horizon::Retention;
 use crate::key::{Digest, Fingerprint};
-use crate::outcome::Reply;
+use crate::outcome::{Chain, Reply};
 use step::Step;
 
 /// A database that keeps claims beside the handlers' own rows.
@@ -59,11 +59,20 @@ pub trait Store: Clone + Send + Sync + 'static {
         claim: &Claim,
     ) -> impl Future<Output = Result<Claimed, StoreError>> + Send;
 
-    /// Writes a reply beside the transaction's claim.
+    /// Inserts claims of different digests in one statement, in the order of their digests, so that
+    /// batches cannot deadlock. The answers come in the order of the claims.
+    ///
+    /// A key that another open transaction holds is an error of kind [`Fault::Contention`], after a
+    /// short wait: for one busy key, none of the batch is claimed.
+    fn claim_many(
+        transaction: &mut Self::Transaction,
+        claims: &[&Claim],
+    ) -> impl Future<Output = Result<Vec<Claimed>, StoreError>> + Send;
+
+    /// Writes replies beside the transaction's claims.
     fn keep(
         transaction: &mut Self::Transaction,
-        digest: Digest,
-        reply: &Reply,
+        replies: &[(Digest, &Reply)],
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Proves that the transaction is still healthy and still the one that was begun, and commits
@@ -158,6 +167,7 @@ pub trait Store: Clone + Send + Sync + 'static {
 /// would hide the ledger from the next message.
 pub struct Tx<S: Store> {
     transaction: S::Transaction,
+    /// A claim that is there if the transaction is committed; of many, one of them.
     claimed: Option<Digest>,
 }
 
@@ -200,8 +210,17 @@ pub trait Work<S: Store>: Sized + Send {
         at: OffsetDateTime,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// Keeps a reply with the claim, for duplicates.
-    fn keep(&mut self, reply: &Reply) -> impl Future<Output = Result<(), StoreError>> + Send;
+    /// Claims many different keys for it; what is busy is an error.
+    fn claim_many(
+        &mut self,
+        claims: &[&Claim],
+    ) -> impl Future<Output = Result<Vec<Claimed>, StoreError>> + Send;
+
+    /// Keeps replies with the claims of these keys, for duplicates.
+    fn keep(
+        &mut self,
+        replies: &[(Digest, &Reply)],
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Makes its effects permanent, or says that this did not or may not have happened.
     fn commit(self, store: &S) -> impl Future<Output = Result<(), StoreError>> + Send;
@@ -240,11 +259,16 @@ impl<S: Store> Work<S> for Tx<S> {
         Ok(at.unix_timestamp() < pruned_before)
     }
 
-    async fn keep(&mut self, reply: &Reply) -> Result<(), StoreError> {
-        let Some(digest) = self.claimed else {
-            return Err(StoreError::found(NOTHING_TO_KEEP_WITH, Fault::Refused));
-        };
-        let kept = S::keep(&mut self.transaction, digest, reply);
+    async fn claim_many(&mut self, claims: &[&Claim]) -> Result<Vec<Claimed>, StoreError> {
+        let claimed = S::claim_many(&mut self.transaction, claims);
+        let claimed = in_time("claim", Fault::Unavailable, claimed).await?;
+        let first = claims.iter().zip(&claimed).find(|(_, how)| matches!(how, Claimed::Ours));
+        self.claimed = first.map(|(claim, _)| claim.digest);
+        Ok(claimed)
+    }
+
+    async fn keep(&mut self, replies: &[(Digest, &Reply)]) -> Result<(), StoreError> {
+        let kept = S::keep(&mut self.transaction, replies);
         in_time("keep the reply", Fault::Unavailable, kept).await
     }
 
@@ -401,13 +425,16 @@ impl<S: Store> Work<S> for NoTransaction {
         Ok(false)
     }
 
-    async fn keep(&mut self, _: &Reply) -> Result<(), StoreError> {
-        Err(StoreError::found(NOTHING_TO_KEEP_WITH, Fault::Refused))
+    async fn keep(&mut self, _: &[(Digest, &Reply)]) -> Result<(), StoreError> {
+        Err(StoreError::found(NOTHING_TO_CLAIM_IN, Fault::Refused))
+    }
+
+    async fn claim_many(&mut self, _: &[&Claim]) -> Result<Vec<Claimed>, StoreError> {
+        Err(StoreError::found(NOTHING_TO_CLAIM_IN, Fault::Refused))
     }
 
     async fn claim(&mut self, _: &Claim) -> Result<Claimed, StoreError> {
-        let problem = "without a transaction there is nothing to claim in; use level 0, or `Tx<_>`";
-        Err(StoreError::found(problem, Fault::Refused))
+        Err(StoreError::found(NOTHING_TO_CLAIM_IN, Fault::Refused))
     }
 
     /// A level 0 handler vouches for its own effects.
@@ -517,14 +544,19 @@ impl StoreError {
         Self { operation: operation.into(), fault, source: None }
     }
 
+    /// The same once more, for another delivery of the same transaction.
+    pub(crate) fn again(&self) -> Self {
+        Self::found(Chain(self).to_string(), self.fault)
+    }
+
     /// What the error means for the message.
     pub fn fault(&self) -> Fault {
         self.fault
     }
 }
 
-const NOTHING_TO_KEEP_WITH: &str = "there is no claim to keep a reply with; `replay` needs level 1 \
-     or 2";
+const NOTHING_TO_CLAIM_IN: &str =
+    "without a transaction there is nothing to claim in; use level 0, or `Tx<_>`";
 
 const ROLLED_BACK: &str = "the connection was lost before the commit, and the transaction was \
      rolled back";

@@ -4,6 +4,7 @@
 //! deadlock rolls back the whole transaction, and the connection then goes on without one. A
 //! savepoint that is set when the transaction begins finds out all three, since it ends with it.
 
+use std::collections::HashMap;
 use std::error::Error;
 use std::ops::{Deref, DerefMut};
 use std::panic::AssertUnwindSafe;
@@ -15,7 +16,7 @@ use sqlx::mysql::{
     MySqlConnectOptions, MySqlConnection, MySqlDatabaseError, MySqlPool, MySqlPoolOptions,
 };
 use sqlx::pool::PoolConnection;
-use sqlx::{AssertSqlSafe, Connection, Database, Executor, MySql, Row, SqlSafeStr};
+use sqlx::{AssertSqlSafe, Connection, Database, Executor, MySql, QueryBuilder, Row, SqlSafeStr};
 use sqlx_core::transaction::TransactionManager;
 use tokio::time::timeout;
 
@@ -218,20 +219,64 @@ impl Store for Mysql {
         }
     }
 
+    /// The rows that were there before tell themselves by their holder, which is then put back.
+    async fn claim_many(
+        transaction: &mut MysqlTransaction,
+        claims: &[&Claim],
+    ) -> Result<Vec<Claimed>, StoreError> {
+        let (holder, failed) = (transaction.holder, failed("claim"));
+        let sorted = driver::in_order(claims);
+        let mut query = QueryBuilder::new(
+            "/*M! SET STATEMENT innodb_lock_wait_timeout = 0 FOR */ \
+             INSERT INTO idem_claim (digest, scope, holder, same) ",
+        );
+        query.push_values(&sorted, |mut row, claim| {
+            row.push_bind(&claim.digest.as_bytes()[..]).push_bind(claim.scope);
+            row.push_bind(holder).push_bind(claim.same.as_bytes());
+        });
+        query.push(" ON DUPLICATE KEY UPDATE holder = holder + 1");
+        query.build().execute(&mut **transaction).await.map_err(&failed)?;
+
+        let mut query = QueryBuilder::new("SELECT digest FROM idem_claim WHERE holder = ");
+        query.push_bind(holder).push(" AND digest IN ");
+        push_digests(&mut query, sorted.iter().map(|claim| claim.digest));
+        let inserted: Vec<Vec<u8>> =
+            query.build_query_scalar().fetch_all(&mut **transaction).await.map_err(&failed)?;
+        let inserted = inserted.iter().filter_map(|digest| Digest::from_stored(digest)).collect();
+        transaction.claimed = driver::first(claims, &inserted);
+
+        let others = driver::others(claims, &inserted);
+        let mut found = HashMap::new();
+        if !others.is_empty() {
+            let mut query =
+                QueryBuilder::new("UPDATE idem_claim SET holder = holder - 1 WHERE digest IN ");
+            push_digests(&mut query, others.iter().copied());
+            query.build().execute(&mut **transaction).await.map_err(&failed)?;
+        }
+        for digest in others {
+            let row = find(&mut **transaction, digest).await.map_err(&failed)?;
+            found.extend(row.map(|row| (digest, row)));
+        }
+        driver::claimed(claims, &inserted, found)
+    }
+
     async fn keep(
         transaction: &mut MysqlTransaction,
-        digest: Digest,
-        reply: &Reply,
+        replies: &[(Digest, &Reply)],
     ) -> Result<(), StoreError> {
+        const KEEP: &str = "UPDATE idem_claim SET reply = ? WHERE digest = ? AND holder = ?";
         let holder = transaction.holder;
-        let kept = sqlx::query("UPDATE idem_claim SET reply = ? WHERE digest = ? AND holder = ?")
-            .bind(reply.as_bytes())
-            .bind(&digest.as_bytes()[..])
-            .bind(holder)
-            .execute(&mut **transaction)
-            .await
-            .map_err(failed("keep the reply"))?;
-        driver::kept(kept.rows_affected())
+        for (digest, reply) in replies {
+            let kept = sqlx::query(KEEP)
+                .bind(reply.as_bytes())
+                .bind(&digest.as_bytes()[..])
+                .bind(holder)
+                .execute(&mut **transaction)
+                .await
+                .map_err(failed("keep the reply"))?;
+            driver::kept(kept.rows_affected(), 1)?;
+        }
+        Ok(())
     }
 
     async fn was_ended(transaction: &mut MysqlTransaction) -> bool {
@@ -516,6 +561,15 @@ async fn prune_alone(
 fn is_there(error: &sqlx::Error) -> bool {
     // The table, the column, the index.
     matches!(number(error), Some(1050 | 1060 | 1061))
+}
+
+fn push_digests(query: &mut QueryBuilder<MySql>, digests: impl Iterator<Item = Digest>) {
+    query.push("(");
+    let mut list = query.separated(", ");
+    for digest in digests {
+        list.push_bind(digest.as_bytes().to_vec());
+    }
+    query.push(")");
 }
 
 async fn find(

@@ -1,5 +1,6 @@
 //! The ledger in PostgreSQL, through sqlx.
 
+use std::collections::HashMap;
 use std::error::Error;
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
@@ -7,6 +8,7 @@ use std::time::Duration;
 use sqlx::error::DatabaseError;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Connection, Executor};
+use uuid::Uuid;
 
 use super::{
     Claim, Claimed, Earlier, Fate, Fault, ScopeKeys, Store, StoreError, TransactionId, driver,
@@ -143,6 +145,13 @@ impl PostgresTransaction {
     }
 }
 
+/// The handler's own statements wait for locks as the session says.
+const LIMIT_LOCK_WAIT: &str = "\
+    SELECT set_config('idem.lock_timeout', current_setting('lock_timeout'), true); \
+    SET LOCAL lock_timeout = '500ms'";
+const UNLIMIT_LOCK_WAIT: &str =
+    "SELECT set_config('lock_timeout', current_setting('idem.lock_timeout'), true)";
+
 const CURRENT_ID: &str = "pg_current_xact_id_if_assigned()::text";
 
 /// It is no number, and the error of its conversion quotes it in every language.
@@ -209,27 +218,61 @@ impl Store for Postgres {
                 driver::met(found.map_err(failed("read the claim"))?)
             }
             (true, Some(id)) => {
-                let id = id.parse().map_err(|error| {
-                    StoreError::new("read the transaction's id", Fault::Refused, error)
-                })?;
-                transaction.id = Some(TransactionId(id));
+                transaction.id = Some(parse_id(&id)?);
                 Ok(Claimed::Ours)
             }
         }
     }
 
+    /// Waits for keys in progress, and a batch has too many for advisory locks of their own: the
+    /// wait is bounded for this statement alone.
+    async fn claim_many(
+        transaction: &mut PostgresTransaction,
+        claims: &[&Claim],
+    ) -> Result<Vec<Claimed>, StoreError> {
+        const CLAIM: &str = "\
+            WITH claim AS ( \
+                INSERT INTO idem_claim (digest, scope, same) \
+                SELECT digest, $2, same FROM unnest($1, $3) AS batch (digest, same) ORDER BY digest \
+                ON CONFLICT ON CONSTRAINT idem_claim_pk DO NOTHING RETURNING digest) \
+            SELECT digest, pg_current_xact_id()::text FROM claim";
+        let failed = failed("claim");
+        transaction.execute(LIMIT_LOCK_WAIT).await.map_err(&failed)?;
+        let sorted = driver::in_order(claims);
+        let digests: Vec<_> = sorted.iter().map(|claim| claim.digest.as_uuid()).collect();
+        let same: Vec<_> = sorted.iter().map(|claim| claim.same.as_bytes()).collect();
+        let inserted: Vec<(Uuid, String)> = sqlx::query_as(CLAIM)
+            .bind(digests)
+            .bind(sorted.first().map_or("", |claim| claim.scope))
+            .bind(same)
+            .fetch_all(&mut **transaction)
+            .await
+            .map_err(&failed)?;
+        transaction.execute(UNLIMIT_LOCK_WAIT).await.map_err(&failed)?;
+        if let Some((_, id)) = inserted.first() {
+            transaction.id = Some(parse_id(id)?);
+        }
+        let inserted = inserted.into_iter().filter_map(|(digest, _)| of_uuid(digest)).collect();
+        let others = driver::others(claims, &inserted);
+        let found = find_many(&mut **transaction, &others).await.map_err(&failed)?;
+        driver::claimed(claims, &inserted, found)
+    }
+
     async fn keep(
         transaction: &mut PostgresTransaction,
-        digest: Digest,
-        reply: &Reply,
+        replies: &[(Digest, &Reply)],
     ) -> Result<(), StoreError> {
-        let kept = sqlx::query("UPDATE idem_claim SET reply = $2 WHERE digest = $1")
-            .bind(digest.as_uuid())
-            .bind(reply.as_bytes())
+        const KEEP: &str = "UPDATE idem_claim SET reply = batch.reply \
+             FROM unnest($1, $2) AS batch (digest, reply) WHERE idem_claim.digest = batch.digest";
+        let digests: Vec<_> = replies.iter().map(|(digest, _)| digest.as_uuid()).collect();
+        let texts: Vec<_> = replies.iter().map(|(_, reply)| reply.as_bytes()).collect();
+        let kept = sqlx::query(KEEP)
+            .bind(digests)
+            .bind(texts)
             .execute(&mut **transaction)
             .await
             .map_err(not_committed)?;
-        driver::kept(kept.rows_affected())
+        driver::kept(kept.rows_affected(), replies.len())
     }
 
     async fn was_ended(transaction: &mut PostgresTransaction) -> bool {
@@ -402,6 +445,33 @@ impl Store for Postgres {
         };
         migration::check(Self::MIGRATIONS, found)
     }
+}
+
+fn parse_id(id: &str) -> Result<TransactionId, StoreError> {
+    let id = id.parse();
+    id.map(TransactionId)
+        .map_err(|error| StoreError::new("read the transaction's id", Fault::Refused, error))
+}
+
+fn of_uuid(digest: Uuid) -> Option<Digest> {
+    Digest::from_stored(digest.as_bytes())
+}
+
+async fn find_many(
+    connection: impl sqlx::PgExecutor<'_>,
+    digests: &[Digest],
+) -> Result<HashMap<Digest, driver::Row>, sqlx::Error> {
+    type Found = (Uuid, i64, Vec<u8>, Option<Vec<u8>>);
+    const FIND: &str = "\
+        SELECT digest, (extract(epoch FROM claimed_at) * 1000000)::bigint, same, reply \
+        FROM idem_claim WHERE digest = ANY ($1)";
+    if digests.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let digests: Vec<_> = digests.iter().map(|digest| digest.as_uuid()).collect();
+    let rows: Vec<Found> = sqlx::query_as(FIND).bind(digests).fetch_all(connection).await?;
+    let row = |(digest, at, same, reply)| Some((of_uuid(digest)?, (at, same, reply)));
+    Ok(rows.into_iter().filter_map(row).collect())
 }
 
 async fn find(

@@ -1,5 +1,6 @@
 //! The ledger in SQLite, through sqlx: the embedded default.
 
+use std::collections::HashMap;
 use std::error::Error;
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
@@ -8,7 +9,7 @@ use sqlx::error::DatabaseError;
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
 };
-use sqlx::{Executor, SqliteConnection};
+use sqlx::{Executor, QueryBuilder, SqliteConnection};
 
 use super::{Claim, Claimed, Earlier, Fault, ScopeKeys, Store, StoreError, driver, migration};
 use crate::horizon::Retention;
@@ -157,18 +158,43 @@ impl Store for Sqlite {
         Ok(Claimed::Ours)
     }
 
+    async fn claim_many(
+        transaction: &mut SqliteTransaction,
+        claims: &[&Claim],
+    ) -> Result<Vec<Claimed>, StoreError> {
+        let mut query = QueryBuilder::new("INSERT INTO idem_claim (digest, scope, same) ");
+        query.push_values(driver::in_order(claims), |mut row, claim| {
+            row.push_bind(&claim.digest.as_bytes()[..]);
+            row.push_bind(claim.scope).push_bind(claim.same.as_bytes());
+        });
+        query.push(" ON CONFLICT (digest) DO NOTHING RETURNING digest");
+        let failed = failed("claim");
+        let inserted: Vec<Vec<u8>> =
+            query.build_query_scalar().fetch_all(&mut **transaction).await.map_err(&failed)?;
+        let inserted = inserted.iter().filter_map(|digest| Digest::from_stored(digest)).collect();
+        transaction.claimed = driver::first(claims, &inserted);
+        let mut found = HashMap::new();
+        for digest in driver::others(claims, &inserted) {
+            let row = find(&mut **transaction, digest).await.map_err(&failed)?;
+            found.extend(row.map(|row| (digest, row)));
+        }
+        driver::claimed(claims, &inserted, found)
+    }
+
     async fn keep(
         transaction: &mut SqliteTransaction,
-        digest: Digest,
-        reply: &Reply,
+        replies: &[(Digest, &Reply)],
     ) -> Result<(), StoreError> {
-        let kept = sqlx::query("UPDATE idem_claim SET reply = ? WHERE digest = ?")
-            .bind(reply.as_bytes())
-            .bind(&digest.as_bytes()[..])
-            .execute(&mut **transaction)
-            .await
-            .map_err(failed("keep the reply"))?;
-        driver::kept(kept.rows_affected())
+        for (digest, reply) in replies {
+            let kept = sqlx::query("UPDATE idem_claim SET reply = ? WHERE digest = ?")
+                .bind(reply.as_bytes())
+                .bind(&digest.as_bytes()[..])
+                .execute(&mut **transaction)
+                .await
+                .map_err(failed("keep the reply"))?;
+            driver::kept(kept.rows_affected(), 1)?;
+        }
+        Ok(())
     }
 
     /// Without its savepoint the transaction has ended, by the handler, or by SQLite itself after

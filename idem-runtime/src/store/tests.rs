@@ -78,7 +78,11 @@ impl Store for Silent {
         answer(open.silent_at, "claim", Claimed::Ours).await
     }
 
-    async fn keep(_: &mut Open, _: Digest, _: &Reply) -> Result<(), StoreError> {
+    async fn claim_many(_: &mut Open, claims: &[&Claim]) -> Result<Vec<Claimed>, StoreError> {
+        Ok(claims.iter().map(|_| Claimed::Ours).collect())
+    }
+
+    async fn keep(_: &mut Open, _: &[(Digest, &Reply)]) -> Result<(), StoreError> {
         Ok(())
     }
 

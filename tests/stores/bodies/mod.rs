@@ -1,5 +1,6 @@
 //! The tests, on whichever engine.
 
+pub(crate) mod batches;
 pub(crate) mod claims;
 pub(crate) mod contention;
 pub(crate) mod failures;

@@ -32,6 +32,38 @@ macro_rules! handlers {
             Ok(fastrand::i64(..))
         }
 
+        /// The same scope as `by_key`: what one has done, the other knows.
+        #[idempotent(key = "customer_id, external_ref", batch, scope = "test.place")]
+        pub(crate) async fn all_at_once(
+            tx: &mut Tx<$store>,
+            orders: Vec<Order>,
+            State(gate): State<Gate>,
+        ) -> Result<(), Failure> {
+            gate.batches.lock().expect("nobody panics with it").push(orders.len());
+            for order in orders {
+                insert_and(tx, order, gate.clone()).await?;
+            }
+            Ok(())
+        }
+
+        #[idempotent(
+            key = "customer_id, external_ref",
+            same = "amount_cents, currency",
+            replay,
+            batch,
+            scope = "test.receipt"
+        )]
+        pub(crate) async fn receipts(
+            tx: &mut Tx<$store>,
+            orders: Vec<Priced>,
+        ) -> Result<Vec<i64>, Failure> {
+            for order in &orders {
+                insert(tx, order.customer_id, &order.external_ref).await?;
+            }
+            let missing = usize::from(orders.iter().any(|order| order.amount_cents == 13));
+            Ok((missing..orders.len()).map(|_| fastrand::i64(..)).collect())
+        }
+
         #[idempotent(key = "customer_id", replay, scope = "test.verbose")]
         pub(crate) async fn verbose(tx: &mut Tx<$store>, order: Priced) -> Result<String, Failure> {
             insert(tx, order.customer_id, &order.external_ref).await?;

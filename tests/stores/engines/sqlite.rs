@@ -35,6 +35,8 @@ impl super::Engine for OnSqlite {
     type Idempotent = NaturallyHandler;
     type Receipt = ReceiptHandler;
     type Verbose = VerboseHandler;
+    type AllAtOnce = AllAtOnceHandler;
+    type Receipts = ReceiptsHandler;
 
     const ERRORS_DOOM: bool = false;
     const GOES_ON_WITHOUT_TRANSACTION: bool = true;

@@ -7,6 +7,7 @@ mod emulator;
 mod files;
 mod js;
 mod outcome;
+mod python;
 mod rust;
 
 use std::fs;
@@ -23,7 +24,7 @@ use crate::report::Report;
 use crate::shell::Shell;
 
 /// Which suites to run.
-#[derive(Debug, Default, Args)]
+#[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Run only a selection of the cases, for all suites together in less than five minutes
     #[arg(long)]
@@ -34,6 +35,13 @@ pub(crate) struct Options {
     pub(crate) suites: Vec<Suite>,
 }
 
+impl Options {
+    /// A selection of all suites.
+    pub(crate) fn quick() -> Self {
+        Self { quick: true, suites: Vec::new() }
+    }
+}
+
 /// The tests of one client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Suite {
@@ -41,6 +49,8 @@ pub(crate) enum Suite {
     Rust,
     /// Our own cases with the JavaScript client
     Js,
+    /// The live tests of the Python client
+    Python,
 }
 
 impl Suite {
@@ -48,6 +58,7 @@ impl Suite {
         match self {
             Self::Rust => "rust",
             Self::Js => "js",
+            Self::Python => "python",
         }
     }
 
@@ -56,6 +67,7 @@ impl Suite {
         match self {
             Self::Rust => "rust | ",
             Self::Js => "js | ",
+            Self::Python => "python | ",
         }
     }
 
@@ -64,6 +76,7 @@ impl Suite {
         match self {
             Self::Rust => rust::prepare(context),
             Self::Js => js::prepare(context),
+            Self::Python => python::prepare(context),
         }
     }
 
@@ -72,6 +85,7 @@ impl Suite {
         match self {
             Self::Rust => rust::run(context),
             Self::Js => js::run(context),
+            Self::Python => python::run(context),
         }
     }
 }
@@ -84,7 +98,7 @@ struct Context<'a> {
     /// The suite's own folder, under the target folder. It is there, and what an earlier run has
     /// downloaded too.
     folder: PathBuf,
-    #[expect(dead_code, reason = "both suites take all their cases when it has to be quick")]
+    /// Only a selection of the cases is wanted.
     quick: bool,
 }
 

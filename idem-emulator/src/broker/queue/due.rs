@@ -4,7 +4,7 @@ use uuid::Uuid;
 
 use super::{Part, Queue, State};
 use crate::broker::TTL_EXPIRED;
-use crate::broker::store::Due;
+use crate::broker::store::{Due, Store};
 use crate::clock::Timestamp;
 use crate::events::EventKind;
 
@@ -17,7 +17,7 @@ impl Queue {
 
     /// Does what is due by `now`, in the order of time. Every step takes what it does off the list.
     pub(super) fn catch_up(&self, state: &mut State, now: Timestamp) {
-        for part in [Part::Main, Part::DeadLetter] {
+        for part in Part::ALL {
             while let Some((at, due)) = state.store(part).next_due(now) {
                 match due {
                     Due::Activation(number) => self.activate(state, number, at),
@@ -55,6 +55,6 @@ impl Queue {
 }
 
 fn next_deadline(state: &State) -> Option<Timestamp> {
-    let deadlines = [state.main.next_deadline(), state.dead_letter.next_deadline()];
-    deadlines.into_iter().flatten().min()
+    let stores = [&state.main, &state.dead_letter, &state.transfer];
+    stores.into_iter().filter_map(Store::next_deadline).min()
 }

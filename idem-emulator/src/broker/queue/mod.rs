@@ -1,5 +1,6 @@
 //! A queue with its dead-letter queue: the state machine of messages and locks.
 
+mod commit;
 mod due;
 mod receive;
 mod route;
@@ -24,11 +25,28 @@ pub(crate) use send::{MessageNotFound, SendError};
 pub(crate) use sessions::{SessionError, SessionGrant, SessionWish};
 pub(crate) use settle::{SettleError, Settlement};
 
-/// The two nodes of a queue that can be received from.
+/// The nodes of a queue that can be received from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
     Main,
     DeadLetter,
+    /// What could not be forwarded.
+    Transfer,
+}
+
+impl Part {
+    pub(super) const ALL: [Self; 3] = [Self::Main, Self::DeadLetter, Self::Transfer];
+
+    /// Which part of which entity a lower-case path names.
+    pub(super) fn of(path: &str) -> (&str, Self) {
+        if let Some(name) = path.strip_suffix("/$transfer/$deadletterqueue") {
+            (name, Self::Transfer)
+        } else if let Some(name) = path.strip_suffix("/$deadletterqueue") {
+            (name, Self::DeadLetter)
+        } else {
+            (path, Self::Main)
+        }
+    }
 }
 
 /// How many messages a queue holds.
@@ -46,6 +64,8 @@ pub struct Counts {
     pub scheduled: usize,
     /// Messages in the dead-letter queue, locked or not.
     pub dead_lettered: usize,
+    /// Messages that could not be forwarded, locked or not.
+    pub transfer_dead_lettered: usize,
 }
 
 #[derive(Debug)]
@@ -54,6 +74,7 @@ pub(crate) struct Queue {
     settings: Settings,
     name: Arc<str>,
     dead_letter_name: Arc<str>,
+    transfer_name: Arc<str>,
     context: Arc<Context>,
     /// Of a topic.
     subscriptions: RwLock<Vec<Arc<Self>>>,
@@ -78,6 +99,7 @@ pub enum Kind {
 struct State {
     main: Store,
     dead_letter: Store,
+    transfer: Store,
     next_sequence_number: i64,
     duplicates: Option<DuplicateWindow>,
     /// The bytes charged for all messages and the states of sessions.
@@ -101,6 +123,7 @@ impl State {
         match part {
             Part::Main => &mut self.main,
             Part::DeadLetter => &mut self.dead_letter,
+            Part::Transfer => &mut self.transfer,
         }
     }
 }
@@ -118,6 +141,7 @@ impl Queue {
         let state = State {
             main,
             dead_letter: Store::default(),
+            transfer: Store::default(),
             next_sequence_number: 1,
             duplicates: settings.duplicate_detection.map(DuplicateWindow::new),
             charge: 0,
@@ -130,6 +154,7 @@ impl Queue {
             settings,
             name: Arc::from(name),
             dead_letter_name: Arc::from(format!("{name}/$DeadLetterQueue")),
+            transfer_name: Arc::from(format!("{name}/$Transfer/$DeadLetterQueue")),
             context,
             subscriptions: RwLock::default(),
             initial_rules: rules,
@@ -162,6 +187,7 @@ impl Queue {
         match part {
             Part::Main => &self.name,
             Part::DeadLetter => &self.dead_letter_name,
+            Part::Transfer => &self.transfer_name,
         }
     }
 
@@ -187,7 +213,14 @@ impl Queue {
         let state = self.lock();
         let Tally { locked, deferred, scheduled } = state.main.tally();
         let active = state.main.len() - locked - deferred - scheduled;
-        Counts { active, locked, deferred, scheduled, dead_lettered: state.dead_letter.len() }
+        Counts {
+            active,
+            locked,
+            deferred,
+            scheduled,
+            dead_lettered: state.dead_letter.len(),
+            transfer_dead_lettered: state.transfer.len(),
+        }
     }
 
     /// Removes every message and lock, dead-lettered ones too. Remembered message ids stay.
@@ -207,10 +240,10 @@ impl Queue {
     }
 
     fn empty(&self, state: &mut State) {
-        let mut owed = state.main.clear();
-        owed.append(&mut state.dead_letter.clear());
-        for decision in &owed {
-            self.context.faults.withdraw(decision);
+        for part in Part::ALL {
+            for decision in &state.store(part).clear() {
+                self.context.faults.withdraw(decision);
+            }
         }
         state.charge = 0;
     }

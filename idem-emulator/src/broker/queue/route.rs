@@ -6,7 +6,8 @@ use super::{Kind, Part, Queue, SendError, State};
 use crate::broker::limits::PROPERTIES_MAX;
 use crate::broker::message::{Message, Submission};
 use crate::broker::{
-    FORWARDS_MAX, HEADER_SIZE_EXCEEDED, SESSION_ID_IS_NULL, TARGET_NOT_FOUND, TOO_MANY_FORWARDS,
+    FORWARDS_MAX, HEADER_SIZE_EXCEEDED, SESSION_ID_IS_NULL, TARGET_FULL, TARGET_NOT_FOUND,
+    TOO_MANY_FORWARDS,
 };
 use crate::clock::Timestamp;
 use crate::codec::message::{View, properties_size, rewritten};
@@ -26,6 +27,28 @@ enum Exit {
     DeadLetters,
 }
 
+/// Why a message is not forwarded.
+#[derive(Debug, thiserror::Error)]
+enum TransferError {
+    #[error("The message was forwarded {FORWARDS_MAX} times already.")]
+    TooManyForwards,
+    #[error("There is no entity `{0}` to forward the message to.")]
+    NotFound(Arc<str>),
+    #[error("The entity `{0}` that the message is to be forwarded to is full.")]
+    Full(Arc<str>),
+}
+
+impl TransferError {
+    /// The dead-letter reason.
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::TooManyForwards => TOO_MANY_FORWARDS,
+            Self::NotFound(_) => TARGET_NOT_FOUND,
+            Self::Full(_) => TARGET_FULL,
+        }
+    }
+}
+
 impl Queue {
     /// A topic has one more subscription.
     pub(crate) fn subscribe(&self, subscription: Arc<Self>) {
@@ -41,6 +64,10 @@ impl Queue {
     /// A copy: what is done with the subscriptions must not keep others from changing them.
     pub(crate) fn subscriptions(&self) -> Vec<Arc<Self>> {
         self.subscriptions.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn subscription_count(&self) -> usize {
+        self.subscriptions.read().unwrap_or_else(PoisonError::into_inner).len()
     }
 
     /// Whether messages stay here to be received.
@@ -71,12 +98,14 @@ impl Queue {
         state.dead_letter.insert(message);
     }
 
-    /// Whether the entities that would get these messages have room. Others may fill them meanwhile:
-    /// what is on its way is let in.
-    pub(super) fn check_targets(&self, submissions: &[Submission]) -> Result<(), SendError> {
-        let target = self.settings.forward_to.as_deref().and_then(|name| self.context.entity(name));
-        target.iter().try_for_each(|target| target.check_room_for(submissions))?;
-        self.subscriptions().iter().try_for_each(|queue| queue.check_room_for(submissions))
+    /// Whether the subscriptions that would get these messages have room. Others may fill them
+    /// meanwhile: what is on its way is let in.
+    pub(super) fn check_targets<'a>(
+        &self,
+        submissions: impl Iterator<Item = &'a Submission> + Clone,
+    ) -> Result<(), SendError> {
+        let subscriptions = self.subscriptions();
+        subscriptions.iter().try_for_each(|queue| queue.check_room_for(submissions.clone()))
     }
 
     /// Nothing is locked here. The number of forwards bounds the depth.
@@ -105,40 +134,46 @@ impl Queue {
 
     fn forward(&self, target: &str, mut message: Message) {
         let Some(target) = self.context.entity(target) else {
-            let description = format!("There is no entity `{target}` to forward the message to.");
-            return self.keep_undeliverable(message, TARGET_NOT_FOUND, description);
+            return self.keep_failed_transfer(message, &TransferError::NotFound(target.into()));
         };
         if message.forwards >= FORWARDS_MAX {
-            let description = format!("The message was forwarded {FORWARDS_MAX} times already.");
-            return self.keep_undeliverable(message, TOO_MANY_FORWARDS, description);
+            return self.keep_failed_transfer(message, &TransferError::TooManyForwards);
         }
         message.forwards += 1;
-        let to = Arc::clone(&target.name);
-        self.record(Part::Main, &message, EventKind::Forwarded { to });
-        target.take_in(message);
+        if let Err(error) = target.take_in(self, &message) {
+            self.keep_failed_transfer(message, &error);
+        }
     }
 
-    /// A message that cannot be forwarded stays among the dead letters.
-    fn keep_undeliverable(&self, message: Message, reason: &str, description: String) {
+    fn keep_failed_transfer(&self, message: Message, error: &TransferError) {
         self.step(|state, _| {
             if state.deleted {
                 return;
             }
-            let message =
-                self.as_dead_letter(message, Some(reason.into()), Some(description.into()));
-            self.keep_dead_letter(state, message);
+            let reason = Some(error.reason().into());
+            let message = self.as_dead_letter(message, reason, Some(error.to_string().into()));
+            state.charge += message.charge();
+            state.transfer.insert(message);
         });
     }
 
     /// Takes a message from another entity.
-    fn take_in(&self, mut message: Message) {
+    fn take_in(&self, from: &Self, message: &Message) -> Result<(), TransferError> {
         self.step(|state, now| {
-            if state.deleted || self.is_duplicate(state, message.id.as_ref(), now) {
-                return;
+            if state.deleted {
+                return Err(TransferError::NotFound(Arc::clone(&self.name)));
             }
-            message.original_number.get_or_insert(message.sequence_number);
-            self.arrive(state, message, now);
-        });
+            if !self.has_room(state, message.charge()) {
+                return Err(TransferError::Full(Arc::clone(&self.name)));
+            }
+            from.record(Part::Main, message, EventKind::Forwarded { to: Arc::clone(&self.name) });
+            if !self.is_duplicate(state, message.id.as_ref(), now) {
+                let mut message = message.clone();
+                message.original_number.get_or_insert(message.sequence_number);
+                self.arrive(state, message, now);
+            }
+            Ok(())
+        })
     }
 
     /// Takes what its rules want of a message of its topic.

@@ -53,18 +53,28 @@ impl Queue {
     /// are dropped instead, which the sender cannot tell.
     pub(crate) fn send(&self, submissions: Vec<Submission>) -> Result<Vec<i64>, SendError> {
         submissions.iter().try_for_each(|submission| self.check(submission))?;
-        self.check_targets(&submissions)?;
+        self.check_targets(submissions.iter())?;
         self.step(|state, now| {
-            if state.deleted {
-                return Err(SendError::Deleted { name: Arc::clone(&self.name) });
-            }
-            if let Some(duplicates) = &mut state.duplicates {
-                duplicates.prune(now);
-            }
-            self.check_room(state, &submissions)?;
+            self.check_sends(state, submissions.iter(), now)?;
             let accept = |submission| self.accept(state, submission, now);
             Ok(submissions.into_iter().map(accept).collect())
         })
+    }
+
+    /// Whether all of these can be stored now.
+    pub(super) fn check_sends<'a>(
+        &self,
+        state: &mut State,
+        submissions: impl Iterator<Item = &'a Submission>,
+        now: Timestamp,
+    ) -> Result<(), SendError> {
+        if state.deleted {
+            return Err(SendError::Deleted { name: Arc::clone(&self.name) });
+        }
+        if let Some(duplicates) = &mut state.duplicates {
+            duplicates.prune(now);
+        }
+        self.check_room(state, submissions)
     }
 
     /// Stores what a client sends over a link, all or nothing, unless a fault comes in between.
@@ -128,7 +138,8 @@ impl Queue {
         );
     }
 
-    fn check(&self, submission: &Submission) -> Result<(), SendError> {
+    /// What can be said about a message without looking at the others.
+    pub(in crate::broker) fn check(&self, submission: &Submission) -> Result<(), SendError> {
         submission.check_limits()?;
         match (&submission.session_id, &submission.partition_key) {
             (None, _) if self.settings.requires_session => {
@@ -141,7 +152,11 @@ impl Queue {
         }
     }
 
-    fn check_room(&self, state: &State, submissions: &[Submission]) -> Result<(), SendError> {
+    fn check_room<'a>(
+        &self,
+        state: &State,
+        submissions: impl Iterator<Item = &'a Submission>,
+    ) -> Result<(), SendError> {
         let known = state.duplicates.as_ref();
         let id_charge = |submission: &Submission| match (known, &submission.id) {
             (Some(known), Some(id)) if !known.knows(id) => DuplicateWindow::charge_of(id),
@@ -152,12 +167,15 @@ impl Queue {
             let stays = self.keeps_messages() || submission.scheduled_for.is_some();
             if stays { bytes(submission.content.len()) + OVERHEAD_BYTES } else { 0 }
         };
-        let needed = submissions.iter().map(|it| content_charge(it) + id_charge(it)).sum();
+        let needed = submissions.map(|it| content_charge(it) + id_charge(it)).sum();
         if self.has_room(state, needed) { Ok(()) } else { Err(self.full()) }
     }
 
     /// For messages that another entity would send on to this one.
-    pub(super) fn check_room_for(&self, submissions: &[Submission]) -> Result<(), SendError> {
+    pub(super) fn check_room_for<'a>(
+        &self,
+        submissions: impl Iterator<Item = &'a Submission>,
+    ) -> Result<(), SendError> {
         self.check_room(&self.lock(), submissions)
     }
 
@@ -172,7 +190,7 @@ impl Queue {
     }
 
     /// Returns the sequence number, which a duplicate uses up too.
-    fn accept(&self, state: &mut State, submission: Submission, now: Timestamp) -> i64 {
+    pub(super) fn accept(&self, state: &mut State, submission: Submission, now: Timestamp) -> i64 {
         let sequence_number = state.take_sequence_number();
         if self.is_duplicate(state, submission.id.as_ref(), now) {
             return sequence_number;

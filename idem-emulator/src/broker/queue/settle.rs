@@ -50,6 +50,8 @@ pub(crate) enum SettleError {
         "The properties set on the message would exceed {PROPERTIES_MAX} bytes with the others."
     )]
     PropertiesTooLarge,
+    #[error("The message is part of a transaction that has not ended yet.")]
+    InTransaction,
 }
 
 impl SettleError {
@@ -58,7 +60,9 @@ impl SettleError {
         match self {
             Self::LockLost => "com.microsoft:message-lock-lost",
             Self::SessionLockLost => "com.microsoft:session-lock-lost",
-            Self::AlreadyDeadLettered | Self::LockedBySession => "amqp:not-allowed",
+            Self::AlreadyDeadLettered | Self::LockedBySession | Self::InTransaction => {
+                "amqp:not-allowed"
+            }
             Self::PropertiesTooLarge => "com.microsoft:argument-out-of-range",
         }
     }
@@ -73,7 +77,7 @@ impl Queue {
         settlement: Settlement,
     ) -> Result<Acknowledgement, SettleError> {
         self.step(|state, now| {
-            let result = self.settle_locked(state, part, token, settlement);
+            let result = self.settle_locked(state, part, token, settlement, now);
             if let Err(error) = result {
                 let message = state.store(part).locked(token);
                 let id = message.and_then(|message| message.id.as_ref());
@@ -93,25 +97,19 @@ impl Queue {
         part: Part,
         token: Uuid,
         settlement: Settlement,
+        now: Timestamp,
     ) -> Result<Acknowledgement, SettleError> {
-        let message = state.store(part).locked(token).ok_or(self.lock_lost(part))?;
+        let message = self.check_settlement(state, part, token, &settlement, now)?;
         let completes = settlement == Settlement::Complete;
         let possible = |fault| completes || !matches!(fault, SettlementFault::Forget);
-        match self.decide(part, message, possible) {
-            None => {
-                self.apply(state, part, token, settlement)?;
-                Ok(Acknowledgement::Now)
-            }
-            Some((fault, decision)) => {
-                let message = message.clone();
-                let settled = self.settle_faultily(state, part, token, settlement, fault);
-                match settled {
-                    Ok(_) => self.fire(part, &message, &decision),
-                    Err(_) => self.context.faults.withdraw(&decision),
-                }
-                settled
-            }
-        }
+        let Some((fault, decision)) = self.decide(part, message, possible) else {
+            self.apply(state, part, token, settlement);
+            return Ok(Acknowledgement::Now);
+        };
+        let message = message.clone();
+        let acknowledgement = self.settle_faultily(state, part, token, settlement, fault);
+        self.fire(part, &message, &decision);
+        Ok(acknowledgement)
     }
 
     fn settle_faultily(
@@ -121,73 +119,95 @@ impl Queue {
         token: Uuid,
         settlement: Settlement,
         fault: SettlementFault,
-    ) -> Result<Acknowledgement, SettleError> {
+    ) -> Acknowledgement {
         match fault {
-            SettlementFault::Lose(None) => Ok(Acknowledgement::Never),
-            SettlementFault::Lose(Some(how)) => Ok(Acknowledgement::ConnectionEnds(how)),
+            SettlementFault::Lose(None) => Acknowledgement::Never,
+            SettlementFault::Lose(Some(how)) => Acknowledgement::ConnectionEnds(how),
             SettlementFault::LoseAnswer { cut } => {
-                self.apply(state, part, token, settlement)?;
-                Ok(if cut {
+                self.apply(state, part, token, settlement);
+                if cut {
                     Acknowledgement::ConnectionEnds(Ending::Cut)
                 } else {
                     Acknowledgement::Never
-                })
+                }
             }
             SettlementFault::DelayAnswer(by) => {
-                self.apply(state, part, token, settlement)?;
-                Ok(Acknowledgement::At(self.context.clock.now().plus(by)))
+                self.apply(state, part, token, settlement);
+                Acknowledgement::At(self.context.clock.now().plus(by))
             }
             SettlementFault::Forget => {
                 if let Some(message) = state.store(part).locked(token) {
                     self.record(part, message, EventKind::Completed);
                 }
                 self.unlock(state, part, token);
-                Ok(Acknowledgement::Now)
+                Acknowledgement::Now
             }
         }
     }
 
-    fn apply(
+    /// The message under `token`, if this can be done with it.
+    pub(super) fn check_settlement<'a>(
         &self,
-        state: &mut State,
+        state: &'a mut State,
         part: Part,
         token: Uuid,
-        settlement: Settlement,
-    ) -> Result<(), SettleError> {
-        let message = state.store(part).locked(token).ok_or(self.lock_lost(part))?;
+        settlement: &Settlement,
+        now: Timestamp,
+    ) -> Result<&'a Message, SettleError> {
+        let store = state.store(part);
+        let message = store.locked(token).ok_or(self.lock_lost(part))?;
+        if store.is_reserved(token, now) {
+            return Err(SettleError::InTransaction);
+        }
+        let properties = match settlement {
+            Settlement::Complete | Settlement::Release => return Ok(message),
+            Settlement::DeadLetter { .. } if part != Part::Main => {
+                return Err(SettleError::AlreadyDeadLettered);
+            }
+            Settlement::Abandon { properties }
+            | Settlement::Defer { properties }
+            | Settlement::DeadLetter { properties, .. } => properties,
+        };
+        let size = amended(message, properties.clone()).size();
+        if !properties.is_empty() && properties_size(&message.content) + size > PROPERTIES_MAX {
+            return Err(SettleError::PropertiesTooLarge);
+        }
+        Ok(message)
+    }
+
+    /// Does what has been checked.
+    pub(super) fn apply(&self, state: &mut State, part: Part, token: Uuid, settlement: Settlement) {
         match settlement {
             Settlement::Complete => {
-                let removed =
-                    state.store(part).remove_locked(token).ok_or(SettleError::LockLost)?;
-                let message = self.removed(state, removed);
-                self.record(part, &message, EventKind::Completed);
+                if let Some(removed) = state.store(part).remove_locked(token) {
+                    let message = self.removed(state, removed);
+                    self.record(part, &message, EventKind::Completed);
+                }
             }
             Settlement::Release => {
-                self.record(part, message, EventKind::Released);
+                if let Some(message) = state.store(part).locked(token) {
+                    self.record(part, message, EventKind::Released);
+                }
                 self.unlock(state, part, token);
             }
             Settlement::Abandon { properties } => {
-                amend(state, part, token, properties)?;
+                amend(state, part, token, properties);
                 self.fail(state, part, token, |delivery_count| EventKind::Abandoned {
                     delivery_count,
                 });
             }
             Settlement::Defer { properties } => {
-                amend(state, part, token, properties)?;
+                amend(state, part, token, properties);
                 self.defer(state, part, token);
             }
             Settlement::DeadLetter { reason, description, properties } => {
-                if part == Part::DeadLetter {
-                    return Err(SettleError::AlreadyDeadLettered);
-                }
-                amend(state, part, token, properties)?;
+                amend(state, part, token, properties);
                 self.dead_letter_locked(state, token, reason, description);
             }
         }
-        Ok(())
     }
 
-    fn lock_lost(&self, part: Part) -> SettleError {
+    pub(super) fn lock_lost(&self, part: Part) -> SettleError {
         if self.requires_sessions(part) {
             SettleError::SessionLockLost
         } else {
@@ -311,24 +331,19 @@ impl Queue {
 }
 
 /// Sets application properties on a locked message.
-fn amend(
-    state: &mut State,
-    part: Part,
-    token: Uuid,
-    properties: Vec<Property>,
-) -> Result<(), SettleError> {
-    if properties.is_empty() {
-        return Ok(());
-    }
-    let message = state.store(part).locked_mut(token).ok_or(SettleError::LockLost)?;
+fn amend(state: &mut State, part: Part, token: Uuid, properties: Vec<Property>) {
+    let Some(message) = state.store(part).locked_mut(token).filter(|_| !properties.is_empty())
+    else {
+        return;
+    };
     let before = message.charge();
-    let mut amendments: Amendments = message.amendments.as_deref().cloned().unwrap_or_default();
-    amendments.merge(properties);
-    if properties_size(&message.content) + amendments.size() > PROPERTIES_MAX {
-        return Err(SettleError::PropertiesTooLarge);
-    }
-    message.amendments = Some(Arc::new(amendments));
+    message.amendments = Some(Arc::new(amended(message, properties)));
     let after = message.charge();
     state.charge = state.charge.saturating_sub(before).saturating_add(after);
-    Ok(())
+}
+
+fn amended(message: &Message, properties: Vec<Property>) -> Amendments {
+    let mut amendments: Amendments = message.amendments.as_deref().cloned().unwrap_or_default();
+    amendments.merge(properties);
+    amendments
 }

@@ -92,13 +92,13 @@ fn a_topic_gives_messages_to_the_subscriptions_that_it_has_at_the_time() {
 }
 
 #[test]
-fn what_is_forwarded_to_a_deleted_entity_is_dead_lettered_until_there_is_one_again() {
+fn what_is_forwarded_to_a_deleted_entity_is_a_failed_transfer_until_there_is_one_again() {
     let bench = Bench::plain();
     bench.create(QueueOptions::new("in").forward_to("Orders")).unwrap();
     bench.broker.delete("orders").unwrap();
     let source = bench.broker.entity("in").unwrap();
     source.send(vec![submission("a")]).unwrap();
-    let (dead, _) = source.peek(Part::DeadLetter, None, 0, 9).remove(0);
+    let (dead, _) = source.peek(Part::Transfer, None, 0, 9).remove(0);
     let reason = dead.dead_letter().and_then(|dead_letter| dead_letter.reason.as_deref());
     assert_eq!(reason, Some("MessagingEntityNotFound"));
     bench.create(QueueOptions::new("orders")).unwrap();
@@ -122,4 +122,16 @@ fn a_broker_frees_its_entities() {
     let queue = Arc::downgrade(&bench.queue());
     drop(bench);
     assert!(queue.upgrade().is_none());
+}
+
+#[test]
+fn a_topic_has_at_most_2000_subscriptions() {
+    let subscriptions = (0..2000).map(|number| SubscriptionOptions::new(number.to_string()));
+    let topic = subscriptions.fold(TopicOptions::new("news"), TopicOptions::subscription);
+    let bench = Bench::of(Topology { topics: vec![topic], ..Topology::default() });
+    let one_more = SubscriptionOptions::new("one-more");
+    let error = bench.broker.create_subscription("news", one_more.clone()).unwrap_err();
+    assert!(error.to_string().contains("2000 subscriptions"), "{error}");
+    bench.broker.delete("news/Subscriptions/7").unwrap();
+    bench.broker.create_subscription("news", one_more).unwrap();
 }

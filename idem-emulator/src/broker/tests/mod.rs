@@ -19,6 +19,7 @@ mod routes;
 mod sessions;
 mod states;
 mod time_to_live;
+mod transactions;
 
 const LOCK: Duration = Duration::from_secs(10);
 

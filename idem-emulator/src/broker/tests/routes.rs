@@ -60,6 +60,13 @@ impl Bench {
         messages.iter().map(|message| message.id.as_deref().unwrap().to_owned()).collect()
     }
 
+    fn transfer_reasons(&self, path: &str) -> Vec<String> {
+        let messages = self.messages(path, Part::Transfer);
+        let reason =
+            |message: &Message| message.dead_letter()?.reason.as_deref().map(str::to_owned);
+        messages.iter().filter_map(reason).collect()
+    }
+
     fn receive_at(&self, path: &str) -> Delivery {
         let mut deliveries = Vec::new();
         let consumer = self.broker.new_consumer();
@@ -208,9 +215,53 @@ fn a_circle_ends_after_four_forwards() {
     ]);
     bench.at("a").send(vec![submission("x")]).unwrap();
     assert_eq!(bench.totals().forwarded, 4);
-    let dead = bench.messages("a", Part::DeadLetter).remove(0);
-    let reason = dead.dead_letter().and_then(|dead_letter| dead_letter.reason.as_deref());
-    assert_eq!(reason, Some("MaxTransferHopCountExceeded"));
+    assert_eq!(bench.transfer_reasons("a"), ["MaxTransferHopCountExceeded"]);
+}
+
+#[test]
+fn what_cannot_be_forwarded_is_among_the_failed_transfers() {
+    let bench = queues(vec![
+        QueueOptions::new("in").forward_to("out"),
+        QueueOptions::new("failing").max_delivery_count(1).forward_dead_lettered_messages_to("out"),
+        QueueOptions::new("out").size_max(1024),
+    ]);
+    let mut stored = 0;
+    while bench.transfer_reasons("in").is_empty() {
+        bench.at("in").send(vec![submission("a")]).expect("the sender is not told");
+        stored += 1;
+    }
+    assert_eq!(bench.transfer_reasons("in"), ["QuotaExceeded"]);
+    assert_eq!(bench.at("out").counts().active, stored - 1);
+    assert_eq!(bench.totals().forwarded, u64::try_from(stored).unwrap() - 1);
+
+    bench.at("failing").send(vec![submission("b")]).unwrap();
+    let held = bench.receive_at("failing");
+    bench.at("failing").settle(Part::Main, held.token, abandon()).unwrap();
+    assert_eq!(bench.transfer_reasons("failing"), ["QuotaExceeded"]);
+    bench.broker.delete("out").unwrap();
+    bench.at("in").send(vec![submission("c")]).unwrap();
+    assert_eq!(bench.transfer_reasons("in"), ["QuotaExceeded", "MessagingEntityNotFound"]);
+    let counts = bench.at("in").counts();
+    assert_eq!((counts.dead_lettered, counts.transfer_dead_lettered), (0, 2));
+}
+
+#[test]
+fn failed_transfers_are_received_like_dead_letters() {
+    let bench = queues(vec![
+        QueueOptions::new("orders").lock_duration(LOCK).forward_to("other"),
+        QueueOptions::new("other").forward_to("orders"),
+    ]);
+    bench.send("a");
+    let node = bench.broker.node("Orders/$Transfer/$DeadLetterQueue").unwrap();
+    assert_eq!((node.part, &**node.name()), (Part::Transfer, "orders/$Transfer/$DeadLetterQueue"));
+    let held = bench.take(Part::Transfer, 1).remove(0);
+    let again = bench.queue().settle(Part::Transfer, held.token, dead_letter("why"));
+    assert_eq!(again, Err(SettleError::AlreadyDeadLettered));
+    bench.clock.advance(LOCK);
+    let held = bench.take(Part::Transfer, 1).remove(0);
+    assert_eq!(held.message.delivery_count, 1);
+    bench.queue().settle(Part::Transfer, held.token, Settlement::Complete).unwrap();
+    assert_eq!(bench.queue().counts(), Counts::default());
 }
 
 #[test]

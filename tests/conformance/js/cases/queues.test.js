@@ -16,6 +16,13 @@ cases("queues", () => {
     assert.deepEqual(await scope.peek(queue), []);
   });
 
+  test("a message that is sent without an id can be settled", async (scope) => {
+    const { queue, sender, receiver } = await scope.pair();
+    await sender.sendMessages({ body: "one" });
+    assert.equal((await settled(receiver, "completeMessage")).body, "one");
+    assert.deepEqual(await scope.peek(queue), []);
+  });
+
   test("an array of messages arrives in order", async (scope) => {
     const { sender, receiver } = await scope.pair();
     const bodies = ["one", "two", "three"];

@@ -1,0 +1,177 @@
+//! Many deliveries of one handler in one transaction, and one by one where that cannot be.
+
+use std::collections::HashSet;
+use std::panic::AssertUnwindSafe;
+
+use futures_util::FutureExt;
+
+use super::{Proof, execute, is_provable, met, not_committed, not_started, prepare};
+use crate::handler::{Context, Handler};
+use crate::key::Digest;
+use crate::outcome::{Outcome, Reply};
+use crate::store::{Claim, Claimed, Fault, Store, StoreError, Work};
+
+/// Handles many deliveries of one handler, and says what each came to, in their order.
+///
+/// All that are new are claimed in one statement, handled in one transaction and committed together:
+/// a crash leaves all of them done or none. A handler that is declared with `batch` is called once,
+/// with all of them; any other is called for one after the other.
+///
+/// Where that cannot be, since a handler failed or a key is busy, nothing is committed, and the
+/// deliveries are [executed](execute()) one by one: one bad message costs its neighbours time, and
+/// nothing else. So is a delivery whose key comes earlier in the batch.
+pub async fn execute_batch<H: Handler<S>, S: Store>(
+    store: &S,
+    contexts: &[Context],
+) -> Vec<Outcome> {
+    let mut outcomes = Vec::with_capacity(contexts.len());
+    for (outcome, context) in together::<H, S>(store, contexts).await.into_iter().zip(contexts) {
+        outcomes.push(match outcome {
+            Some(outcome) => outcome,
+            None => execute::<H, S>(store, context).await,
+        });
+    }
+    outcomes
+}
+
+/// One of the deliveries that are tried together; its message is kept apart.
+struct Member<'a> {
+    index: usize,
+    context: &'a Context,
+    claim: Option<Claim>,
+}
+
+/// What the transaction came to, by the deliveries' indexes, if it commits.
+#[derive(Default)]
+struct Ran {
+    new: Vec<(usize, Option<Reply>)>,
+    earlier: Vec<(usize, Outcome)>,
+}
+
+/// Tries all in one transaction. Without an outcome is what is still to be executed alone.
+async fn together<H: Handler<S>, S: Store>(
+    store: &S,
+    contexts: &[Context],
+) -> Vec<Option<Outcome>> {
+    let mut outcomes: Vec<Option<Outcome>> = contexts.iter().map(|_| None).collect();
+    let (messages, members) = gather::<H, S>(contexts, &mut outcomes);
+    let indexes: Vec<usize> = members.iter().map(|member| member.index).collect();
+    if indexes.len() < 2 {
+        return outcomes;
+    }
+    let mut put = |index: usize, outcome: Outcome| outcomes[index] = Some(outcome);
+    let mut work = match H::Work::begin(store).await {
+        Ok(work) => work,
+        Err(error) => {
+            indexes.into_iter().for_each(|index| put(index, not_started(error.again())));
+            return outcomes;
+        }
+    };
+    let Some(ran) = run::<H, S>(&mut work, messages, members).await else {
+        // What the handler has committed by itself may be any of them.
+        if let Err(error) = work.rollback().await {
+            indexes.into_iter().for_each(|index| put(index, not_committed(error.again())));
+        }
+        return outcomes;
+    };
+    let committed = match ran.new.is_empty() {
+        true => work.rollback().await,
+        false => work.commit(store).await,
+    };
+    match committed {
+        Ok(()) => {
+            ran.earlier.into_iter().for_each(|(index, outcome)| put(index, outcome));
+            for (index, reply) in ran.new {
+                put(index, Outcome::Done(Proof::ours(reply)));
+            }
+        }
+        Err(error) => match error.fault() {
+            Fault::Contention | Fault::Unavailable | Fault::Refused => {}
+            Fault::InDoubt | Fault::Broken => {
+                ran.new.iter().for_each(|(index, _)| put(*index, not_committed(error.again())));
+            }
+        },
+    }
+    outcomes
+}
+
+/// Decodes the messages. A copy of one earlier in the batch waits until that one is done.
+fn gather<'a, H: Handler<S>, S: Store>(
+    contexts: &'a [Context],
+    outcomes: &mut [Option<Outcome>],
+) -> (Vec<H::Message>, Vec<Member<'a>>) {
+    let mut seen: HashSet<Digest> = HashSet::new();
+    let (mut messages, mut members) = (Vec::new(), Vec::new());
+    for ((index, context), outcome) in contexts.iter().enumerate().zip(outcomes) {
+        match prepare::<H, S>(context.delivery()) {
+            Ok((message, claim)) => {
+                if claim.as_ref().is_none_or(|claim| seen.insert(claim.digest)) {
+                    messages.push(message);
+                    members.push(Member { index, context, claim });
+                }
+            }
+            Err(refused) => *outcome = Some(refused),
+        }
+    }
+    (messages, members)
+}
+
+/// Claims, handles, and keeps the replies. `None` if it cannot be done together, for whatever
+/// reason: it shows itself again when the deliveries are executed one by one.
+async fn run<H: Handler<S>, S: Store>(
+    work: &mut H::Work,
+    messages: Vec<H::Message>,
+    members: Vec<Member<'_>>,
+) -> Option<Ran> {
+    let mut ran = Ran::default();
+    let claimed = claim(work, &members).await.ok()?;
+    let (mut new, mut new_messages, mut contexts) = (vec![], vec![], vec![]);
+    for ((message, member), claimed) in messages.into_iter().zip(members).zip(claimed) {
+        let Member { index, context, claim } = member;
+        match (claimed, &claim) {
+            (Claimed::Ours, claim) => {
+                if let Some(claim) = claim {
+                    is_provable(work, claim, context.delivery()).await.ok()?;
+                }
+                new.push((index, claim.as_ref().map(|claim| claim.digest)));
+                new_messages.push(message);
+                contexts.push(context);
+            }
+            (Claimed::Before(earlier), Some(claim)) => {
+                ran.earlier.push((index, met(claim, earlier)));
+            }
+            (Claimed::Before(_), None) | (Claimed::Busy, _) => return None,
+        }
+    }
+    if new.is_empty() {
+        return Some(ran);
+    }
+    let handled = AssertUnwindSafe(H::call_batch(work, new_messages, &contexts));
+    let replies = handled.catch_unwind().await.ok()?.ok()?;
+    keep(work, &new, &replies).await.ok()?;
+    ran.new = new.into_iter().map(|(index, _)| index).zip(replies).collect();
+    Some(ran)
+}
+
+async fn claim<S: Store>(
+    work: &mut impl Work<S>,
+    members: &[Member<'_>],
+) -> Result<Vec<Claimed>, StoreError> {
+    let claims: Vec<&Claim> = members.iter().filter_map(|member| member.claim.as_ref()).collect();
+    match claims.is_empty() {
+        // Level 0.
+        true => Ok(members.iter().map(|_| Claimed::Ours).collect()),
+        false => work.claim_many(&claims).await,
+    }
+}
+
+async fn keep<S: Store>(
+    work: &mut impl Work<S>,
+    new: &[(usize, Option<Digest>)],
+    replies: &[Option<Reply>],
+) -> Result<(), StoreError> {
+    let kept = new.iter().zip(replies);
+    let kept: Vec<(Digest, &Reply)> =
+        kept.filter_map(|((_, digest), reply)| Some(((*digest)?, reply.as_ref()?))).collect();
+    if kept.is_empty() { Ok(()) } else { work.keep(&kept).await }
+}

@@ -1,0 +1,28 @@
+//! One reply for many messages.
+
+#![allow(unused)]
+
+use idem_runtime::broker::Source;
+use idem_runtime::store::Sqlite;
+use idem_runtime::{ConsumerBuilder, Delivery, Failure, Tx, idempotent};
+
+#[derive(serde::Deserialize)]
+struct Shipment {
+    customer_id: i64,
+    external_ref: String,
+}
+
+#[idempotent(key = "customer_id", batch, replay)]
+async fn book(tx: &mut Tx<Sqlite>, shipments: Vec<Shipment>) -> Result<i64, Failure> {
+    Ok(7)
+}
+
+async fn calls(tx: &mut Tx<Sqlite>, shipments: Vec<Shipment>) {
+    let _ = book(tx, shipments).await;
+}
+
+fn registers<B: Source>(builder: ConsumerBuilder<B, Sqlite>) {
+    builder.handler(BookHandler);
+}
+
+fn main() {}

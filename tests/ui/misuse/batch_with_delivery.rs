@@ -1,0 +1,32 @@
+//! One delivery, where there are many.
+
+#![allow(unused)]
+
+use idem_runtime::broker::Source;
+use idem_runtime::store::Sqlite;
+use idem_runtime::{ConsumerBuilder, Delivery, Failure, Tx, idempotent};
+
+#[derive(serde::Deserialize)]
+struct Shipment {
+    customer_id: i64,
+    external_ref: String,
+}
+
+#[idempotent(key = "customer_id", batch)]
+async fn book(
+    tx: &mut Tx<Sqlite>,
+    shipments: Vec<Shipment>,
+    delivery: &Delivery,
+) -> Result<(), Failure> {
+    Ok(())
+}
+
+async fn calls(tx: &mut Tx<Sqlite>, shipments: Vec<Shipment>, delivery: &Delivery) {
+    let _ = book(tx, shipments, delivery).await;
+}
+
+fn registers<B: Source>(builder: ConsumerBuilder<B, Sqlite>) {
+    builder.handler(BookHandler);
+}
+
+fn main() {}
