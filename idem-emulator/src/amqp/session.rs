@@ -12,7 +12,7 @@ use super::address::{self, Place};
 use super::error::{AmqpError, Violation};
 use super::incoming::{Arrived, Destination, IncomingLink};
 use super::outgoing::{
-    Awaiting, Consumer, Late, Origin, OutgoingLink, Parcel, Responses, serial_difference,
+    Awaiting, Consumer, Late, Origin, OutgoingLink, Parcel, Responses, Taken, serial_difference,
 };
 use super::performative::{
     Attach, Begin, Detach, Disposition, Flow, HANDLE_MAX, LinkFlow, Outcome, Role,
@@ -109,6 +109,11 @@ impl Session {
             outbox: VecDeque::new(),
             unsettled: BTreeMap::new(),
         }
+    }
+
+    /// Links that are attached, or were until the peer knows better.
+    pub(super) fn link_count(&self) -> usize {
+        self.links.len()
     }
 
     pub(super) fn attach(&mut self, attach: Attach, shared: &mut Shared) -> Result<(), Violation> {
@@ -406,7 +411,7 @@ impl Session {
         let Origin::Responses(responses) = &mut link.origin else {
             return Ok(());
         };
-        if responses.is_full() {
+        if responses.is_full(link.late.len()) {
             let text = "too many responses wait for credit on the response link";
             return Err(AmqpError::new("amqp:resource-limit-exceeded", text));
         }
@@ -466,6 +471,10 @@ impl Session {
     pub(super) fn disposition(&mut self, disposition: &Disposition<'_>, shared: &mut Shared) {
         if disposition.role == Role::Sender {
             // Our own messages are settled by us; a sender has nothing more to say about its own.
+            return;
+        }
+        if disposition.state.is_none() && !disposition.settled {
+            // There is nothing to apply, and only settling ends a delivery.
             return;
         }
         let decision = disposition.state.as_ref().map(settlement::read);
@@ -622,8 +631,9 @@ impl Session {
             let room = link.credit.min(window).min(TAKE_MAX);
             self.blocked |= link.credit > 0 && window == 0;
             // Even without room: a wake-up that cannot be used goes to another receiver.
-            let parcels = match link.origin.take(usize::try_from(room).unwrap_or(0)) {
-                Ok(parcels) => parcels,
+            let max = usize::try_from(room).unwrap_or(0);
+            let Taken { parcels, is_all } = match link.origin.take(max) {
+                Ok(taken) => taken,
                 Err(error) => {
                     let error = AmqpError::new(error.condition(), error.to_string());
                     return self.detach_with(handle, &error, shared);
@@ -634,8 +644,8 @@ impl Session {
             for parcel in parcels {
                 self.dispatch(handle, parcel, shared);
             }
-            if taken < room || room == 0 {
-                break taken < room;
+            if is_all || room == 0 || shared.ending.is_some() {
+                break is_all;
             }
         };
         self.finish_drain(handle, exhausted, shared);
@@ -683,12 +693,15 @@ impl Session {
         shared.ending = shared.ending.or(parcel.ending);
     }
 
-    /// Writes frames as far as the peer's window allows.
+    /// Writes frames as far as the peer's window and the output have room.
     fn write_outbox(&mut self, shared: &mut Shared) {
         let chunk_max = shared.peer_frame_max.saturating_sub(TRANSFER_OVERHEAD);
         while let Some(outgoing) = self.outbox.front_mut() {
             if self.outgoing_window == 0 {
                 self.blocked = true;
+                return;
+            }
+            if shared.out.len() >= DELIVERY_OUTPUT_MAX {
                 return;
             }
             let chunk = outgoing.payload.split_to(outgoing.payload.len().min(chunk_max));

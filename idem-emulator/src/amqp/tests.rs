@@ -17,6 +17,7 @@ use fe2o3_amqp_types::performatives::{
 use fe2o3_amqp_types::primitives::{SimpleValue, Symbol, Value};
 use serde::{Deserialize, Serialize};
 
+mod bounds;
 mod faults;
 mod idle;
 mod transactions;
