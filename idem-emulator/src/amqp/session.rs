@@ -330,7 +330,7 @@ impl Session {
         self.next_incoming_id = self.next_incoming_id.wrapping_add(1);
         let limits = shared.service.limits();
         let arrived = match self.links.get_mut(&transfer.handle) {
-            Some(Link::Incoming(link)) => link.take(transfer, payload, limits)?,
+            Some(Link::Incoming(link)) => link.take(transfer, payload, limits, &shared.partial)?,
             Some(Link::Detached) => None,
             Some(Link::Outgoing(_)) | None => {
                 let text = format!("no sender is attached to handle {}", transfer.handle);

@@ -165,3 +165,33 @@ fn responses_that_are_put_off_count_too() {
     }
     assert_eq!((taken, fault.fired()), (256, 256));
 }
+
+#[test]
+fn deliveries_that_are_not_whole_yet_are_bounded_together() {
+    const SENDERS: u32 = 200;
+    let mut peer = Peer::new(100, 65536);
+    let message = encoded(&wire_message(&[b'x'; LARGE]));
+    let parts: Vec<_> = message.chunks(60_000).collect();
+    let [first, last] = parts[..] else { panic!("{} parts", parts.len()) };
+    let part = |handle: u32, more| Transfer { handle: handle.into(), ..transfer(handle, 0, more) };
+    for handle in 0..SENDERS {
+        let target = TargetArchetype::Target(Target::builder().address("orders").build());
+        peer.exchange(&attach(Role::Sender, handle, None, Some(Box::new(target))), &[]);
+        // The first half twice makes no message, but counts.
+        for _ in 0..2 {
+            assert!(peer.exchange(&part(handle, true), first).is_empty());
+        }
+    }
+    let mut refused = 0;
+    for handle in 0..SENDERS {
+        let answers = peer.exchange(&part(handle, false), &[]);
+        let state = format!("{:?}", only_disposition(&answers).state);
+        refused += usize::from(state.contains("ResourceLimitExceeded"));
+    }
+    let held = (usize::try_from(SENDERS).unwrap() - refused) * 2 * first.len();
+    assert!(refused > 0 && held <= 16 * 1024 * 1024, "{held} bytes were held");
+
+    assert!(peer.exchange(&part(0, true), first).is_empty());
+    let answers = peer.exchange(&part(0, false), last);
+    assert!(format!("{:?}", only_disposition(&answers).state).contains("Accepted"));
+}

@@ -102,6 +102,20 @@ fn a_receiver_cannot_make_a_message_too_large() {
 }
 
 #[test]
+fn thousands_of_small_properties_are_too_large_together() {
+    let bench = Bench::plain();
+    bench.send("a");
+    let delivery = bench.one();
+    let properties = |count: u32| {
+        let property =
+            |number| Property { name: format!("{number}"), value: Bytes::from_static(&[0x40]) };
+        Settlement::Abandon { properties: (0..count).map(property).collect() }
+    };
+    assert_eq!(bench.settle(&delivery, properties(5000)), Err(SettleError::PropertiesTooLarge));
+    bench.settle(&delivery, properties(1000)).unwrap();
+}
+
+#[test]
 fn duplicates_do_not_extend_the_window_of_their_id() {
     let window = Duration::from_secs(10);
     let bench = Bench::new(|queue| queue.duplicate_detection(window));
