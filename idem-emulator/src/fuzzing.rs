@@ -95,6 +95,7 @@ fn read_again(content: Bytes) {
         amendments: None,
         original_number: None,
         forwards: 0,
+        destination: None,
     };
     let mut rendered = BytesMut::new();
     render(&mut rendered, &message, None);

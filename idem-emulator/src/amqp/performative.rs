@@ -203,6 +203,8 @@ const SOURCE: u64 = 0x28;
 const FILTERS_FIELD: usize = 7;
 const SESSION_FILTER: &str = "com.microsoft:session-filter";
 
+const TRANSFER_DESTINATION: &str = "com.microsoft:transfer-destination-address";
+
 const SEND_SETTLED: u8 = 1;
 const SEND_MIXED: u8 = 2;
 const RECEIVE_FIRST: u8 = 0;
@@ -221,6 +223,8 @@ pub(super) struct Attach {
     pub(super) initial_delivery_count: u32,
     /// How long the peer waits for a session.
     pub(super) session_time_out: Option<Duration>,
+    /// Where a sending peer wants its messages sent on.
+    pub(super) transfer_destination: Option<String>,
 }
 
 impl Attach {
@@ -241,6 +245,10 @@ impl Attach {
                 .get(13)
                 .and_then(|properties| properties.get("com.microsoft:timeout")?.as_u32())
                 .map(|milliseconds| Duration::from_millis(u64::from(milliseconds))),
+            transfer_destination: fields
+                .get(13)
+                .and_then(|properties| properties.get(TRANSFER_DESTINATION)?.as_text())
+                .map(str::to_owned),
         })
     }
 
@@ -269,14 +277,24 @@ impl Attach {
     }
 
     /// The session that a receiving peer asks for, if it asks for one.
-    pub(super) fn session_wish(&self) -> Option<SessionWish> {
+    pub(super) fn session_wish(&self) -> Result<Option<SessionWish>, AmqpError> {
+        let Some(filter) = self.session_filter() else {
+            return Ok(None);
+        };
+        match filter.as_text() {
+            Some(id) => Ok(Some(SessionWish::Named(id.into()))),
+            None if filter.is_null() => Ok(Some(SessionWish::NextAvailable)),
+            None => {
+                let text = "the session filter must be the id of a session, a string, or null";
+                Err(AmqpError::new("com.microsoft:argument-error", text))
+            }
+        }
+    }
+
+    fn session_filter(&self) -> Option<Raw<'_>> {
         let (source, _) = Raw::split(self.source.as_ref()?).ok()?;
         let filters = source.undescribed().items().nth(FILTERS_FIELD)?;
-        let filter = filters.get(SESSION_FILTER)?.undescribed();
-        Some(match filter.as_text() {
-            Some(id) => SessionWish::Named(id.into()),
-            None => SessionWish::NextAvailable,
-        })
+        Some(filters.get(SESSION_FILTER)?.undescribed())
     }
 
     /// Accepts the link: the same name, handle, source and target, with our role. Where the peer

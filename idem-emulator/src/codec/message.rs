@@ -198,6 +198,7 @@ fn pack(sections: &Sections<'_>, assigned_id: Option<&str>) -> Submission {
         id,
         session_id: sections.session_id().map(Arc::from),
         partition_key: sections.partition_key().map(Arc::from),
+        destination: None,
         property_size_max: property_size_max(sections),
         properties_size: properties_size(&content),
         time_to_live: sections.time_to_live(),
@@ -424,15 +425,30 @@ fn properties_with_id(properties: Option<Raw<'_>>, id: &str) -> BytesMut {
 /// Writes a stored message as receivers see it. `lock` is the lock token and the end of the lock.
 pub(crate) fn render(out: &mut BytesMut, message: &Message, lock: Option<(Uuid, Timestamp)>) {
     let layout = Layout::read(&message.content).unwrap_or_default();
-    render_header(out, &layout, message.delivery_count);
-    render_delivery_annotations(out, &layout, lock.map(|(token, _)| token));
-    render_annotations(out, &layout, message, lock.map(|(_, until)| until));
+    render_head(out, &layout, message, lock);
+    out.put_slice(layout.body);
+}
+
+/// Writes a stored message as receivers see it, without its body.
+pub(crate) fn render_without_body(out: &mut BytesMut, message: &Message) {
+    let layout = Layout::read(&message.content).unwrap_or_default();
+    render_head(out, &layout, message, None);
+}
+
+fn render_head(
+    out: &mut BytesMut,
+    layout: &Layout<'_>,
+    message: &Message,
+    lock: Option<(Uuid, Timestamp)>,
+) {
+    render_header(out, layout, message.delivery_count);
+    render_delivery_annotations(out, layout, lock.map(|(token, _)| token));
+    render_annotations(out, layout, message, lock.map(|(_, until)| until));
     match message.expires_at {
         None => out.put_slice(layout.properties),
-        Some(at) => render_properties_with_expiry(out, &layout, at),
+        Some(at) => render_properties_with_expiry(out, layout, at),
     }
-    render_application_properties(out, &layout, message);
-    out.put_slice(layout.body);
+    render_application_properties(out, layout, message);
 }
 
 /// The properties with `absolute-expiry-time` set.
@@ -630,6 +646,7 @@ mod tests {
             content: submission.content,
             sequence_number: 7,
             session_id: submission.session_id,
+            destination: None,
             time_to_live: submission.time_to_live,
             state: MessageState::Active,
             enqueued_at: Timestamp::from_milliseconds(1000),

@@ -129,6 +129,33 @@ fn malformed_input_ends_the_connection_with_its_condition() {
 }
 
 #[test]
+fn a_login_that_cannot_be_read_is_refused_with_its_code() {
+    with_orders(
+        |queue| queue,
+        async |emulator| {
+            // The outcome's descriptor, a list of two with its size, and a code.
+            let outcome = |code| [&b"\0\x53\x44\xd0\0\0\0\x07\0\0\0\x02\x50"[..], &[code]].concat();
+            let unknown: &[u8] = b"\0\0\0\x13\x02\x01\0\0\0\x53\x41\xc0\x06\x01\xa3\x03OIL";
+            let cases: [(&str, &[u8], u8); 5] = [
+                ("an unknown mechanism", unknown, 1),
+                ("no mechanism", b"\0\0\0\x0c\x02\x01\0\0\0\x53\x41\x45", 2),
+                ("another performative", b"\0\0\0\x0c\x02\x01\0\0\0\x53\x44\x45", 2),
+                ("an AMQP frame", OPEN, 2),
+                ("no value", b"\0\0\0\x09\x02\x01\0\0\x3f", 2),
+            ];
+            for (what, bytes, code) in cases {
+                let answer = answer_to(emulator, &[SASL_HEADER, bytes]).await;
+                let outcome = outcome(code);
+                let is_there = answer.windows(outcome.len()).any(|window| window == outcome);
+                assert!(is_there, "{what}: {answer:x?}");
+            }
+            let accepted = answer_to(emulator, &[SASL_HEADER, SASL_INIT, &[0; 8]]).await;
+            assert!(accepted.ends_with(AMQP_HEADER), "what follows is another protocol");
+        },
+    );
+}
+
+#[test]
 fn unknown_protocols_are_told_ours() {
     with_orders(
         |queue| queue,

@@ -16,10 +16,12 @@ use crate::delivery::{Delivery, SourceId};
 use crate::handler::{Context, Handler, HandlerSpec, Level, State};
 use crate::handler::{FromContext, Requirements};
 use crate::horizon::{Horizon, Retention};
-use crate::key::{Digest, KeyEncoder};
+use crate::key::{Digest, KeyEncoder, KeyValue};
 use crate::outcome::{Chain, Failure, Reply};
 use crate::settle::Settlement;
-use crate::store::{Claim, Claimed, Earlier, Fault, ScopeKeys, StoreError, Work};
+use crate::store::{
+    Claim, Claimed, Constraint, Earlier, Fault, Names, ScopeKeys, StoreError, Work,
+};
 
 const LOCK: Duration = Duration::from_secs(10);
 
@@ -181,6 +183,10 @@ impl Work<ScriptedStore> for ScriptedWork {
         Ok(())
     }
 
+    async fn mark(&mut self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     async fn may_be_forgotten(
         &mut self,
         _: &'static str,
@@ -207,6 +213,10 @@ impl Store for ScriptedStore {
     type Transaction = Box<()>;
 
     const MIGRATIONS: &'static [&'static str] = &[];
+
+    fn with_names(self, _: Names) -> Result<Self, StoreError> {
+        Ok(self)
+    }
 
     async fn begin(&self) -> Result<Box<()>, StoreError> {
         Ok(Box::new(()))
@@ -266,6 +276,28 @@ impl Store for ScriptedStore {
         Ok(0)
     }
 
+    async fn mark(_: &mut Box<()>) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn constraint(&self, name: &'static str) -> Result<Constraint, StoreError> {
+        let (schema, table, columns, table_columns) = Default::default();
+        Ok(Constraint { name: name.to_owned(), schema, table, columns, table_columns })
+    }
+
+    fn violates(_: &(dyn std::error::Error + 'static), _: &Constraint) -> bool {
+        false
+    }
+
+    async fn agreement(
+        &self,
+        _: &Constraint,
+        _: &[KeyValue],
+        _: &[(&'static str, &KeyValue)],
+    ) -> Result<Option<Vec<bool>>, StoreError> {
+        Ok(None)
+    }
+
     async fn migrate(&self) -> Result<(), StoreError> {
         Ok(())
     }
@@ -295,8 +327,14 @@ struct Running {
 struct Obedient;
 
 impl Handler<ScriptedStore> for Obedient {
-    const SPEC: HandlerSpec =
-        HandlerSpec { name: "obey", scope: "test::obey", level: Level::Two, key: &["then"] };
+    const SPEC: HandlerSpec = HandlerSpec {
+        name: "obey",
+        scope: "test::obey",
+        level: Level::Two,
+        key: &["then"],
+        constraint: None,
+        same: &[],
+    };
 
     type Message = Instruction;
     type Work = ScriptedWork;
@@ -393,6 +431,45 @@ fn locked(lock: u64, delivery_count: u32, seconds: u64, then: &str) -> Result<Lo
         .with_message_id(format!("m-{lock}"))
         .with_delivery_count(delivery_count);
     Ok(Locked { delivery, lock: LockId(lock), lock_remaining: LOCK })
+}
+
+/// Eight messages that are ready at once, of which the fourth fails.
+#[tokio::test(start_paused = true)]
+async fn messages_that_are_ready_share_a_transaction_and_a_bad_one_does_not_spoil_them() {
+    let ok = |lock: u64| locked(lock, 1, 0, &format!("ok {lock}"));
+    let one = |lock| if lock == 4 { locked(lock, 1, 0, "fail") } else { ok(lock) };
+    let messages = (1..=8).map(one).collect();
+    let mut bench = Bench::new(vec![messages]);
+    let summary = bench.run_until_told(bench.builder().batch_max(8), 8).await;
+    assert_eq!((summary.done, summary.retries), (7, 1));
+    let begun = bench.store.begun.load(Ordering::SeqCst);
+    assert_eq!(begun, 1 + 8, "together, and then one by one");
+
+    let messages = (1..=8).map(ok).collect();
+    let mut bench = Bench::new(vec![messages]);
+    let summary = bench.run_until_told(bench.builder().batch_max(4), 8).await;
+    assert_eq!(summary.done, 8);
+    assert_eq!(bench.store.begun.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_was_counted_before_is_handled_alone() {
+    let messages = (1..=4).map(|lock| locked(lock, 2, 0, &format!("ok {lock}"))).collect();
+    let mut bench = Bench::new(vec![messages]);
+    let summary = bench.run_until_told(bench.builder().batch_max(8), 4).await;
+    assert_eq!((summary.done, bench.store.begun.load(Ordering::SeqCst)), (4, 4));
+}
+
+#[test]
+fn a_batch_is_no_larger_than_what_is_in_flight() {
+    let bench = Bench::new(vec![]);
+    for size in [0, 17] {
+        let error = bench.builder().batch_max(size).build().unwrap_err();
+        let problem =
+            format!("`batch_max` must be 1 to `in_flight_max`, which is 16, found {size}");
+        assert_eq!(error.problems(), [problem]);
+    }
+    assert!(bench.builder().batch_max(16).build().is_ok());
 }
 
 const DAY: Duration = Duration::from_secs(24 * 3600);

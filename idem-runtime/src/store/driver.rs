@@ -4,12 +4,13 @@ use std::collections::{HashMap, HashSet};
 use std::error::Error;
 use std::time::Duration;
 
+use sqlx::QueryBuilder;
 use sqlx::error::DatabaseError;
 use sqlx_core::transaction::TransactionManager;
 use time::OffsetDateTime;
 
-use super::{BROKEN_TRANSACTION, Claim, Claimed, Earlier, Fault, StoreError};
-use crate::key::Digest;
+use super::{BROKEN_TRANSACTION, Claim, Claimed, Earlier, Fault, Names, StoreError};
+use crate::key::{Digest, KeyValue};
 
 const NESTED_TRANSACTION: &str = "the handler left a transaction open inside its own; commit it or \
      roll it back before you return";
@@ -32,13 +33,71 @@ pub(super) fn met(found: Option<Row>) -> Result<Claimed, StoreError> {
     }
 }
 
+pub(super) fn no_constraint(name: &str) -> StoreError {
+    let problem = format!(
+        "there is no unique constraint `{name}` in this database; create it, or name it as the \
+         catalogue does"
+    );
+    StoreError::found(problem, Fault::Refused)
+}
+
+/// Refuses a constraint that lacks something.
+pub(super) fn proves(name: &str, conditions: &[(bool, &str)]) -> Result<(), StoreError> {
+    let lacking: Vec<&str> =
+        conditions.iter().filter(|(holds, _)| !holds).map(|(_, problem)| *problem).collect();
+    if lacking.is_empty() {
+        return Ok(());
+    }
+    let problem = format!(
+        "constraint `{name}` does not prove that a message was handled: it {}",
+        lacking.join(", and it ")
+    );
+    Err(StoreError::found(problem, Fault::Refused))
+}
+
+/// The statement that reads the row of a constraint and compares columns of it.
+pub(super) struct Agreement<'a> {
+    /// Table and columns, quoted.
+    pub(super) table: String,
+    pub(super) columns: Vec<String>,
+    pub(super) key: &'a [KeyValue],
+    pub(super) same: Vec<(String, &'a KeyValue)>,
+    /// What compares, whatever is null.
+    pub(super) is_same: &'static str,
+}
+
+impl Agreement<'_> {
+    /// `bind` adds a value as the engine compares it with a column.
+    pub(super) fn query<DB: sqlx::Database>(
+        &self,
+        bind: fn(&mut QueryBuilder<DB>, &KeyValue) -> Result<(), StoreError>,
+    ) -> Result<QueryBuilder<DB>, StoreError> {
+        let mut query = QueryBuilder::new("SELECT ");
+        for (column, value) in &self.same {
+            query.push(column).push(self.is_same);
+            bind(&mut query, value)?;
+            query.push(", ");
+        }
+        query.push("1 FROM ").push(&self.table);
+        for (number, (column, value)) in self.columns.iter().zip(self.key).enumerate() {
+            query.push(if number == 0 { " WHERE " } else { " AND " }).push(column).push(" = ");
+            bind(&mut query, value)?;
+        }
+        Ok(query)
+    }
+}
+
+/// An integer that every engine has.
+pub(super) fn integer(value: i128) -> Result<i64, StoreError> {
+    i64::try_from(value).map_err(|_| {
+        StoreError::found("a key of a constraint has an integer beyond 64 bits", Fault::Refused)
+    })
+}
+
 /// Whole seconds as the ledger has them.
 pub(super) fn seconds(duration: Duration) -> i64 {
     i64::try_from(duration.as_secs()).unwrap_or(i64::MAX / 4).min(i64::MAX / 4)
 }
-
-/// After how many seconds without a sign of life a consumer was not running.
-pub(super) const GAP: i64 = 90;
 
 /// What became of each of many claims: ours where it was inserted, and a committed row otherwise.
 pub(super) fn claimed(
@@ -70,6 +129,16 @@ pub(super) fn in_order<'a>(claims: &[&'a Claim]) -> Vec<&'a Claim> {
     let mut sorted = claims.to_vec();
     sorted.sort_unstable_by_key(|claim| claim.digest);
     sorted
+}
+
+/// Refuses a schema on an engine that has none of its own.
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
+pub(super) fn without_schema(names: Names, engine: &str) -> Result<Names, StoreError> {
+    if names.schema_name().is_none() {
+        return Ok(names);
+    }
+    let problem = format!("{engine} has no schemas within a database; use a prefix in its place");
+    Err(StoreError::found(problem, Fault::Refused))
 }
 
 /// A reply is written to our own claim or to none.
@@ -128,19 +197,38 @@ pub(super) async fn roll_back<DB: sqlx::Database>(mut transaction: sqlx::Transac
 }
 
 /// What the database's part in a handler's error means, also behind the handler's own types.
-///
-/// `anyhow` hides the driver's error, but not what that error has for its source: the server's.
 pub(super) fn fault_in(
     error: &(dyn Error + 'static),
     of_server: fn(&dyn DatabaseError) -> Fault,
 ) -> Option<Fault> {
+    Some(match part_of_database(error)? {
+        Part::Driver(error) => fault(error, of_server),
+        Part::Server(error) => of_server(error),
+    })
+}
+
+/// The server's error in a handler's.
+pub(super) fn server_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a dyn DatabaseError> {
+    match part_of_database(error)? {
+        Part::Driver(error) => error.as_database_error(),
+        Part::Server(error) => Some(error),
+    }
+}
+
+enum Part<'a> {
+    Driver(&'a sqlx::Error),
+    Server(&'a dyn DatabaseError),
+}
+
+/// `anyhow` hides the driver's error, but not what that error has for its source: the server's.
+fn part_of_database<'a>(error: &'a (dyn Error + 'static)) -> Option<Part<'a>> {
     let mut next = Some(error);
     while let Some(error) = next {
         if let Some(error) = error.downcast_ref::<sqlx::Error>() {
-            return Some(fault(error, of_server));
+            return Some(Part::Driver(error));
         }
         if let Some(error) = error.downcast_ref::<Box<dyn DatabaseError>>() {
-            return Some(of_server(error.as_ref()));
+            return Some(Part::Server(error.as_ref()));
         }
         next = error.source();
     }
