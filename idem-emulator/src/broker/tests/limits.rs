@@ -116,6 +116,25 @@ fn thousands_of_small_properties_are_too_large_together() {
 }
 
 #[test]
+fn a_dead_letter_reason_or_description_is_no_longer_than_in_the_cloud() {
+    let bench = Bench::plain();
+    bench.send("a");
+    let delivery = bench.one();
+    let text = |length| Some("\u{e9}".repeat(length).into());
+    let buried = |reason, description| Settlement::DeadLetter {
+        reason: text(reason),
+        description: text(description),
+        properties: Vec::new(),
+    };
+    for too_long in [buried(4097, 1), buried(1, 4097)] {
+        let error = bench.settle(&delivery, too_long).unwrap_err();
+        assert_eq!(error.condition(), "com.microsoft:argument-out-of-range");
+    }
+    bench.settle(&delivery, buried(4096, 4096)).unwrap();
+    assert_eq!(bench.counts(), (0, 0, 1));
+}
+
+#[test]
 fn duplicates_do_not_extend_the_window_of_their_id() {
     let window = Duration::from_secs(10);
     let bench = Bench::new(|queue| queue.duplicate_detection(window));
