@@ -221,6 +221,11 @@ impl Sessions {
         before.map(|state| state.value)
     }
 
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn states(&self) -> impl Iterator<Item = &Bytes> {
+        self.by_id.values().filter_map(|session| session.state.as_ref()).map(|state| &state.value)
+    }
+
     /// The numbers of a session's messages from one on.
     pub(super) fn from(&self, id: &str, sequence_number: i64) -> impl Iterator<Item = i64> {
         let session = self.by_id.get(id);

@@ -194,6 +194,6 @@ impl Queue {
 }
 
 /// An empty state keeps its session, which takes room too.
-fn charge_of_state(state: Option<&Bytes>) -> u64 {
+pub(super) fn charge_of_state(state: Option<&Bytes>) -> u64 {
     state.map_or(0, |state| bytes(state.len()) + OVERHEAD_BYTES)
 }
