@@ -6,6 +6,8 @@
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod driver;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+mod ledger;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod migration;
 #[cfg(feature = "mysql")]
 mod mysql;
@@ -88,8 +90,13 @@ pub trait Store: Clone + Send + Sync + 'static {
         None
     }
 
-    /// Asks the server, on another connection, what became of a transaction with an id.
-    fn fate(&self, _: TransactionId) -> impl Future<Output = Result<Fate, StoreError>> + Send {
+    /// Asks the server, on another connection, what became of a transaction with an id, and with a
+    /// claim of this digest, if it had one.
+    fn fate(
+        &self,
+        _: TransactionId,
+        _: Option<Digest>,
+    ) -> impl Future<Output = Result<Fate, StoreError>> + Send {
         async { Ok(Fate::Unknown) }
     }
 
@@ -401,7 +408,7 @@ async fn fate<S: Store>(
     id: Option<TransactionId>,
 ) -> Result<Fate, StoreError> {
     if let Some(id) = id {
-        return store.fate(id).await;
+        return store.fate(id, claimed).await;
     }
     let Some(digest) = claimed else { return Ok(Fate::Unknown) };
     let found = store.find(digest).await?;
@@ -560,6 +567,10 @@ const NOTHING_TO_CLAIM_IN: &str =
 
 const ROLLED_BACK: &str = "the connection was lost before the commit, and the transaction was \
      rolled back";
+
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+const NESTED_TRANSACTION: &str = "the handler left a transaction open inside its own; commit it or \
+     roll it back before you return";
 
 const BROKEN_TRANSACTION: &str = "the handler ended its transaction; handlers must not send \
      `COMMIT`, `ROLLBACK` or statements that commit implicitly";

@@ -20,7 +20,9 @@ use sqlx::{AssertSqlSafe, Connection, Database, Executor, MySql, QueryBuilder, R
 use sqlx_core::transaction::TransactionManager;
 use tokio::time::timeout;
 
-use super::{Claim, Claimed, Earlier, Fault, ScopeKeys, Store, StoreError, driver, migration};
+use super::{
+    Claim, Claimed, Earlier, Fault, ScopeKeys, Store, StoreError, driver, ledger, migration,
+};
 use crate::horizon::Retention;
 use crate::key::Digest;
 use crate::outcome::Reply;
@@ -211,7 +213,7 @@ impl Store for Mysql {
             }
             Ok(2) => {
                 let found = find(&mut **transaction, claim.digest).await;
-                driver::met(found.map_err(failed("read the claim"))?)
+                ledger::met(found.map_err(failed("read the claim"))?)
             }
             Ok(_) => Err(StoreError::found(UNCLEAR_CLAIM, Fault::Refused)),
             Err(error) if number(&error) == Some(LOCK_WAIT_TIMEOUT) => Ok(Claimed::Busy),
@@ -225,7 +227,7 @@ impl Store for Mysql {
         claims: &[&Claim],
     ) -> Result<Vec<Claimed>, StoreError> {
         let (holder, failed) = (transaction.holder, failed("claim"));
-        let sorted = driver::in_order(claims);
+        let sorted = ledger::in_order(claims);
         let mut query = QueryBuilder::new(
             "/*M! SET STATEMENT innodb_lock_wait_timeout = 0 FOR */ \
              INSERT INTO idem_claim (digest, scope, holder, same) ",
@@ -243,9 +245,9 @@ impl Store for Mysql {
         let inserted: Vec<Vec<u8>> =
             query.build_query_scalar().fetch_all(&mut **transaction).await.map_err(&failed)?;
         let inserted = inserted.iter().filter_map(|digest| Digest::from_stored(digest)).collect();
-        transaction.claimed = driver::first(claims, &inserted);
+        transaction.claimed = ledger::first(claims, &inserted);
 
-        let others = driver::others(claims, &inserted);
+        let others = ledger::others(claims, &inserted);
         let mut found = HashMap::new();
         if !others.is_empty() {
             let mut query =
@@ -257,7 +259,7 @@ impl Store for Mysql {
             let row = find(&mut **transaction, digest).await.map_err(&failed)?;
             found.extend(row.map(|row| (digest, row)));
         }
-        driver::claimed(claims, &inserted, found)
+        ledger::claimed(claims, &inserted, found)
     }
 
     async fn keep(
@@ -274,7 +276,7 @@ impl Store for Mysql {
                 .execute(&mut **transaction)
                 .await
                 .map_err(failed("keep the reply"))?;
-            driver::kept(kept.rows_affected(), 1)?;
+            ledger::kept(kept.rows_affected(), 1)?;
         }
         Ok(())
     }
@@ -318,7 +320,7 @@ impl Store for Mysql {
 
     async fn find(&self, digest: Digest) -> Result<Option<Earlier>, StoreError> {
         let found = find(&self.pool, digest).await.map_err(failed("read the claim"))?;
-        Ok(found.map(driver::earlier))
+        Ok(found.map(ledger::earlier))
     }
 
     fn fault_of(error: &(dyn Error + 'static)) -> Option<Fault> {
@@ -360,9 +362,9 @@ impl Store for Mysql {
                 retention = greatest(coalesce(retention, 0), ?) \
             WHERE scope = ?";
         sqlx::query(KEEP_ALIVE)
-            .bind(driver::GAP)
-            .bind(driver::seconds(retention.horizon))
-            .bind(driver::seconds(retention.kept))
+            .bind(ledger::GAP)
+            .bind(ledger::seconds(retention.horizon))
+            .bind(ledger::seconds(retention.kept))
             .bind(scope)
             .execute(&self.pool)
             .await
@@ -575,7 +577,7 @@ fn push_digests(query: &mut QueryBuilder<MySql>, digests: impl Iterator<Item = D
 async fn find(
     connection: impl sqlx::MySqlExecutor<'_>,
     digest: Digest,
-) -> Result<Option<driver::Row>, sqlx::Error> {
+) -> Result<Option<ledger::Row>, sqlx::Error> {
     const FIND: &str = "SELECT CAST(unix_timestamp(claimed_at) * 1000000 AS SIGNED), same, reply \
                         FROM idem_claim WHERE digest = ?";
     sqlx::query_as(FIND).bind(&digest.as_bytes()[..]).fetch_optional(connection).await

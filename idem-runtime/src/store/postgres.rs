@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::{
     Claim, Claimed, Earlier, Fate, Fault, ScopeKeys, Store, StoreError, TransactionId, driver,
-    migration,
+    ledger, migration,
 };
 use crate::horizon::Retention;
 use crate::key::Digest;
@@ -215,7 +215,7 @@ impl Store for Postgres {
             (false, _) => Ok(Claimed::Busy),
             (true, None) => {
                 let found = find(&mut **transaction, claim.digest).await;
-                driver::met(found.map_err(failed("read the claim"))?)
+                ledger::met(found.map_err(failed("read the claim"))?)
             }
             (true, Some(id)) => {
                 transaction.id = Some(parse_id(&id)?);
@@ -238,7 +238,7 @@ impl Store for Postgres {
             SELECT digest, pg_current_xact_id()::text FROM claim";
         let failed = failed("claim");
         transaction.execute(LIMIT_LOCK_WAIT).await.map_err(&failed)?;
-        let sorted = driver::in_order(claims);
+        let sorted = ledger::in_order(claims);
         let digests: Vec<_> = sorted.iter().map(|claim| claim.digest.as_uuid()).collect();
         let same: Vec<_> = sorted.iter().map(|claim| claim.same.as_bytes()).collect();
         let inserted: Vec<(Uuid, String)> = sqlx::query_as(CLAIM)
@@ -253,9 +253,9 @@ impl Store for Postgres {
             transaction.id = Some(parse_id(id)?);
         }
         let inserted = inserted.into_iter().filter_map(|(digest, _)| of_uuid(digest)).collect();
-        let others = driver::others(claims, &inserted);
+        let others = ledger::others(claims, &inserted);
         let found = find_many(&mut **transaction, &others).await.map_err(&failed)?;
-        driver::claimed(claims, &inserted, found)
+        ledger::claimed(claims, &inserted, found)
     }
 
     async fn keep(
@@ -272,7 +272,7 @@ impl Store for Postgres {
             .execute(&mut **transaction)
             .await
             .map_err(not_committed)?;
-        driver::kept(kept.rows_affected(), replies.len())
+        ledger::kept(kept.rows_affected(), replies.len())
     }
 
     async fn was_ended(transaction: &mut PostgresTransaction) -> bool {
@@ -297,7 +297,7 @@ impl Store for Postgres {
         transaction.id
     }
 
-    async fn fate(&self, id: TransactionId) -> Result<Fate, StoreError> {
+    async fn fate(&self, id: TransactionId, _: Option<Digest>) -> Result<Fate, StoreError> {
         fate(&self.pool, id).await.map_err(failed("ask for the fate"))
     }
 
@@ -307,7 +307,7 @@ impl Store for Postgres {
 
     async fn find(&self, digest: Digest) -> Result<Option<Earlier>, StoreError> {
         let found = find(&self.pool, digest).await.map_err(failed("read the claim"))?;
-        Ok(found.map(driver::earlier))
+        Ok(found.map(ledger::earlier))
     }
 
     fn fault_of(error: &(dyn Error + 'static)) -> Option<Fault> {
@@ -348,9 +348,9 @@ impl Store for Postgres {
             FROM (SELECT extract(epoch FROM now())::bigint) AS clock (now) WHERE scope = $1";
         sqlx::query(KEEP_ALIVE)
             .bind(scope)
-            .bind(driver::seconds(retention.horizon))
-            .bind(driver::seconds(retention.kept))
-            .bind(driver::GAP)
+            .bind(ledger::seconds(retention.horizon))
+            .bind(ledger::seconds(retention.kept))
+            .bind(ledger::GAP)
             .execute(&self.pool)
             .await
             .map_err(failed("keep alive"))?;
@@ -460,7 +460,7 @@ fn of_uuid(digest: Uuid) -> Option<Digest> {
 async fn find_many(
     connection: impl sqlx::PgExecutor<'_>,
     digests: &[Digest],
-) -> Result<HashMap<Digest, driver::Row>, sqlx::Error> {
+) -> Result<HashMap<Digest, ledger::Row>, sqlx::Error> {
     type Found = (Uuid, i64, Vec<u8>, Option<Vec<u8>>);
     const FIND: &str = "\
         SELECT digest, (extract(epoch FROM claimed_at) * 1000000)::bigint, same, reply \
@@ -477,7 +477,7 @@ async fn find_many(
 async fn find(
     connection: impl sqlx::PgExecutor<'_>,
     digest: Digest,
-) -> Result<Option<driver::Row>, sqlx::Error> {
+) -> Result<Option<ledger::Row>, sqlx::Error> {
     const FIND: &str = "SELECT (extract(epoch FROM claimed_at) * 1000000)::bigint, same, reply \
                         FROM idem_claim WHERE digest = $1";
     sqlx::query_as(FIND).bind(digest.as_uuid()).fetch_optional(connection).await

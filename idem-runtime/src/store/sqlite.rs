@@ -11,7 +11,9 @@ use sqlx::sqlite::{
 };
 use sqlx::{Executor, QueryBuilder, SqliteConnection};
 
-use super::{Claim, Claimed, Earlier, Fault, ScopeKeys, Store, StoreError, driver, migration};
+use super::{
+    Claim, Claimed, Earlier, Fault, ScopeKeys, Store, StoreError, driver, ledger, migration,
+};
 use crate::horizon::Retention;
 use crate::key::Digest;
 use crate::outcome::Reply;
@@ -152,7 +154,7 @@ impl Store for Sqlite {
             .rows_affected();
         if inserted == 0 {
             let found = find(&mut **transaction, claim.digest).await;
-            return driver::met(found.map_err(failed("read the claim"))?);
+            return ledger::met(found.map_err(failed("read the claim"))?);
         }
         transaction.claimed = Some(claim.digest);
         Ok(Claimed::Ours)
@@ -163,7 +165,7 @@ impl Store for Sqlite {
         claims: &[&Claim],
     ) -> Result<Vec<Claimed>, StoreError> {
         let mut query = QueryBuilder::new("INSERT INTO idem_claim (digest, scope, same) ");
-        query.push_values(driver::in_order(claims), |mut row, claim| {
+        query.push_values(ledger::in_order(claims), |mut row, claim| {
             row.push_bind(&claim.digest.as_bytes()[..]);
             row.push_bind(claim.scope).push_bind(claim.same.as_bytes());
         });
@@ -172,13 +174,13 @@ impl Store for Sqlite {
         let inserted: Vec<Vec<u8>> =
             query.build_query_scalar().fetch_all(&mut **transaction).await.map_err(&failed)?;
         let inserted = inserted.iter().filter_map(|digest| Digest::from_stored(digest)).collect();
-        transaction.claimed = driver::first(claims, &inserted);
+        transaction.claimed = ledger::first(claims, &inserted);
         let mut found = HashMap::new();
-        for digest in driver::others(claims, &inserted) {
+        for digest in ledger::others(claims, &inserted) {
             let row = find(&mut **transaction, digest).await.map_err(&failed)?;
             found.extend(row.map(|row| (digest, row)));
         }
-        driver::claimed(claims, &inserted, found)
+        ledger::claimed(claims, &inserted, found)
     }
 
     async fn keep(
@@ -192,7 +194,7 @@ impl Store for Sqlite {
                 .execute(&mut **transaction)
                 .await
                 .map_err(failed("keep the reply"))?;
-            driver::kept(kept.rows_affected(), 1)?;
+            ledger::kept(kept.rows_affected(), 1)?;
         }
         Ok(())
     }
@@ -229,7 +231,7 @@ impl Store for Sqlite {
 
     async fn find(&self, digest: Digest) -> Result<Option<Earlier>, StoreError> {
         let found = find(&self.pool, digest).await.map_err(failed("read the claim"))?;
-        Ok(found.map(driver::earlier))
+        Ok(found.map(ledger::earlier))
     }
 
     fn fault_of(error: &(dyn Error + 'static)) -> Option<Fault> {
@@ -269,9 +271,9 @@ impl Store for Sqlite {
             WHERE scope = $1";
         sqlx::query(KEEP_ALIVE)
             .bind(scope)
-            .bind(driver::seconds(retention.horizon))
-            .bind(driver::seconds(retention.kept))
-            .bind(driver::GAP)
+            .bind(ledger::seconds(retention.horizon))
+            .bind(ledger::seconds(retention.kept))
+            .bind(ledger::GAP)
             .execute(&self.pool)
             .await
             .map_err(failed("keep alive"))?;
@@ -364,7 +366,7 @@ async fn version(connection: impl sqlx::SqliteExecutor<'_>) -> Result<i32, sqlx:
 async fn find(
     connection: impl sqlx::SqliteExecutor<'_>,
     digest: Digest,
-) -> Result<Option<driver::Row>, sqlx::Error> {
+) -> Result<Option<ledger::Row>, sqlx::Error> {
     const FIND: &str = "SELECT claimed_at * 1000000, same, reply FROM idem_claim WHERE digest = ?";
     sqlx::query_as(FIND).bind(&digest.as_bytes()[..]).fetch_optional(connection).await
 }
