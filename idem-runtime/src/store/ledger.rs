@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use time::OffsetDateTime;
 
-use super::{BROKEN_TRANSACTION, Claim, Claimed, Earlier, Fault, StoreError};
+use super::{Claim, Claimed, Earlier, Fault, StoreError};
 use crate::key::Digest;
 
 /// A claim's row as every engine reads it: when it was made in microseconds since 1970, what had to
@@ -48,18 +48,20 @@ pub(super) fn claimed(
 }
 
 /// One of the claims that were inserted.
-#[cfg(any(feature = "mysql", feature = "sqlite"))]
+#[cfg(any(feature = "mysql", feature = "sqlite", feature = "sqlserver"))]
 pub(super) fn first(claims: &[&Claim], inserted: &HashSet<Digest>) -> Option<Digest> {
     claims.iter().map(|claim| claim.digest).find(|digest| inserted.contains(digest))
 }
 
 /// The digests of what was not inserted.
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 pub(super) fn others(claims: &[&Claim], inserted: &HashSet<Digest>) -> Vec<Digest> {
     let digests = claims.iter().map(|claim| claim.digest);
     digests.filter(|digest| !inserted.contains(digest)).collect()
 }
 
 /// Claims in the order in which all batches claim.
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 pub(super) fn in_order<'a>(claims: &[&'a Claim]) -> Vec<&'a Claim> {
     let mut sorted = claims.to_vec();
     sorted.sort_unstable_by_key(|claim| claim.digest);
@@ -67,9 +69,10 @@ pub(super) fn in_order<'a>(claims: &[&'a Claim]) -> Vec<&'a Claim> {
 }
 
 /// A reply is written to our own claim or to none.
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 pub(super) fn kept(rows: u64, replies: usize) -> Result<(), StoreError> {
     match usize::try_from(rows) {
         Ok(rows) if rows == replies => Ok(()),
-        _ => Err(StoreError::found(BROKEN_TRANSACTION, Fault::Broken)),
+        _ => Err(StoreError::found(super::BROKEN_TRANSACTION, Fault::Broken)),
     }
 }
