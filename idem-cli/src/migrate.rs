@@ -1,7 +1,7 @@
 //! `idem migrate`: makes or updates the ledger's tables.
 
 use anyhow::Context;
-use idem_runtime::store::{Mysql, Postgres, Sqlite, Store};
+use idem_runtime::store::{Mysql, Names, Postgres, Sqlite, Store};
 
 use crate::database::{DatabaseUrl, Engine, with_store};
 
@@ -22,10 +22,11 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     if !arguments.print {
         return with_store!(arguments.database, migrate());
     }
+    let names = arguments.database.names()?;
     match arguments.database.engine()? {
-        Engine::Postgres => print::<Postgres>(),
-        Engine::Mysql => print::<Mysql>(),
-        Engine::Sqlite => print::<Sqlite>(),
+        Engine::Postgres => print::<Postgres>(&names),
+        Engine::Mysql => print::<Mysql>(&names),
+        Engine::Sqlite => print::<Sqlite>(&names),
     }
     Ok(())
 }
@@ -36,9 +37,9 @@ async fn migrate(store: impl Store) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn print<S: Store>() {
+fn print<S: Store>(names: &Names) {
     for (version, sql) in (1..).zip(S::MIGRATIONS) {
-        println!("-- version {version}\n{sql}");
+        println!("-- version {version}\n{}", names.apply(sql));
     }
 }
 
@@ -47,7 +48,8 @@ mod tests {
     use super::*;
 
     fn arguments(database_url: String) -> Arguments {
-        Arguments { database: DatabaseUrl { database_url }, print: false }
+        let database = DatabaseUrl { database_url, schema: None, prefix: None };
+        Arguments { database, print: false }
     }
 
     #[tokio::test]
@@ -58,6 +60,23 @@ mod tests {
             run(arguments(url.clone())).await.unwrap();
         }
         Sqlite::connect(&url).await.unwrap().check().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_ledger_can_have_a_prefix_and_a_schema_only_where_there_are_some() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite://{}", folder.path().join("orders.db").display());
+        let mut prefixed = arguments(url.clone());
+        prefixed.database.prefix = Some("shop_".to_owned());
+        run(prefixed).await.unwrap();
+        let store = Sqlite::connect(&url).await.unwrap();
+        assert!(store.check().await.is_err(), "there is none without the prefix");
+        store.with_names(Names::prefix("shop_").unwrap()).unwrap().check().await.unwrap();
+
+        let mut in_schema = arguments(url);
+        in_schema.database.schema = Some("shop".to_owned());
+        let error = run(in_schema).await.unwrap_err();
+        assert!(error.to_string().contains("use a prefix"), "{error}");
     }
 
     #[tokio::test]

@@ -71,7 +71,11 @@ mod tests {
         store.keep_alive(&keys.scope, Retention { horizon: hour, kept: hour }).await.unwrap();
 
         let arguments = |scope: Option<&str>| Arguments {
-            database: DatabaseUrl { database_url: database_url.clone() },
+            database: DatabaseUrl {
+                database_url: database_url.clone(),
+                schema: None,
+                prefix: None,
+            },
             scope: scope.map(str::to_owned),
         };
         run(arguments(None)).await.unwrap();

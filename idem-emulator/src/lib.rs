@@ -29,23 +29,32 @@
 //!
 //! # What it does
 //!
-//! Queues, topics and subscriptions, with their dead-letter queues; single and batch sends; scheduled
-//! messages; peek-lock against link credit, and receive-and-delete; complete, abandon, defer,
-//! dead-letter and release; lock renewal and expiry; receiving deferred messages by sequence number;
-//! time to live, with dead-lettering or without; duplicate detection; peek; sessions, by name or the
-//! next available one, with their locks and states; rules with correlation and SQL filters and
-//! actions; forwarding of messages and of dead letters. Entities can be created and deleted while it
-//! runs.
-//!
-//! The management node answers renew-lock, update-disposition, peek-message, schedule-message,
-//! cancel-scheduled-message, receive-by-sequence-number, renew-session-lock, get-session-state,
-//! set-session-state, get-message-sessions, add-rule, remove-rule and enumerate-rules.
+//! - **Entities**: queues, topics and subscriptions, with their dead-letter queues and the queues of
+//!   what could not be forwarded, `entity/$Transfer/$DeadLetterQueue`. They can be created and deleted
+//!   while it runs.
+//! - **Sending**: single and batch sends; scheduled messages; duplicate detection; rules with
+//!   correlation and SQL filters and actions; forwarding of messages and of dead letters, and through
+//!   one entity to another.
+//! - **Receiving**: peek-lock against link credit, and receive-and-delete; complete, abandon, defer,
+//!   dead-letter and release; lock renewal and expiry; deferred messages by sequence number; peek; time
+//!   to live, with dead-lettering or without; sessions, by name or the next available one, with their
+//!   locks and states.
+//! - **Transactions** about one entity: send, complete, abandon, defer and dead-letter.
+//! - **Management**: renew-lock, update-disposition, peek-message, schedule-message,
+//!   cancel-scheduled-message, receive-by-sequence-number, batch-delete-messages, renew-session-lock,
+//!   get-session-state, set-session-state, get-message-sessions, add-rule, remove-rule and
+//!   enumerate-rules.
+//! - **Limits** of the cloud on names, properties, rules, subscriptions and transactions, and its rules
+//!   for idle connections on request, see [`EmulatorBuilder::idle_rules`].
+//! - **Faults** at sends, deliveries, settlements and requests, see [`Fault`].
 //!
 //! # What it does not do
 //!
-//! Transactions are refused with `amqp:not-implemented`. A message that cannot be forwarded goes to
-//! the dead-letter queue of the entity that it was to leave, since there is no queue of its own for
-//! failed transfers. There is no TLS, no check of credentials, and nothing is persistent.
+//! There is no TLS, no check of credentials and no AMQP over WebSockets, and nothing is persistent. There
+//! are no partitioned entities, and no entity can be disabled. A transaction cannot be about a topic and
+//! its subscription together, faults do not happen within transactions, and a delivery that was settled
+//! within a transaction that was rolled back can be settled again only by its lock token, through the
+//! management node. The states of sessions are limited to 256 KiB, whatever the limit on messages is.
 //!
 //! # Features
 //!
@@ -66,6 +75,9 @@ mod emulator;
 mod error;
 mod events;
 mod faults;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod listen;
 mod management;
 mod options;

@@ -11,14 +11,15 @@ use crate::key;
 use crate::model::{KeyField, Level, Naming};
 
 /// The accepted arguments, for people.
-pub(crate) const ARGUMENTS: [&str; 7] =
-    ["level", "key", "same", "replay", "batch", "scope", "crate"];
+pub(crate) const ARGUMENTS: [&str; 8] =
+    ["level", "key", "constraint", "same", "replay", "batch", "scope", "crate"];
 
 /// The arguments in the parentheses after `idempotent`.
 #[derive(Default)]
 pub(crate) struct Args {
     pub(crate) level: Argument<Level>,
     pub(crate) key: Argument<Vec<KeyField>>,
+    pub(crate) constraint: Argument<LitStr>,
     pub(crate) same: Argument<Vec<KeyField>>,
     pub(crate) replay: Argument<()>,
     pub(crate) batch: Argument<()>,
@@ -53,10 +54,16 @@ impl Args {
         match name.to_string().as_str() {
             "level" => self.level.fill(name, level(&written), errors),
             "key" => self.key.fill(name, fields(&written, Naming::Key), errors),
+            "constraint" => {
+                let example = "constraint = \"orders_customer_ref_uq\"";
+                self.constraint.fill(name, text(&written, example), errors);
+            }
             "same" => self.same.fill(name, fields(&written, Naming::Same), errors),
             "replay" => self.replay.fill(name, flag(&written), errors),
             "batch" => self.batch.fill(name, flag(&written), errors),
-            "scope" => self.scope.fill(name, scope(&written), errors),
+            "scope" => {
+                self.scope.fill(name, text(&written, "scope = \"orders.place\""), errors);
+            }
             "crate" => self.runtime.fill(name, runtime(&written), errors),
             _ => errors.push(errors::unknown_argument(name)),
         }
@@ -144,13 +151,14 @@ fn flag(written: &Written<'_>) -> Result<((), Span)> {
     }
 }
 
-fn scope(written: &Written<'_>) -> Result<(LitStr, Span)> {
-    let scope = written.assigned::<LitStr>("scope = \"orders.place\"")?;
-    let span = scope.span();
-    if scope.value().trim().is_empty() {
-        return Err(errors::scope_empty(span));
+/// A name that must not be empty.
+fn text(written: &Written<'_>, example: &str) -> Result<(LitStr, Span)> {
+    let text = written.assigned::<LitStr>(example)?;
+    let span = text.span();
+    if text.value().trim().is_empty() {
+        return Err(errors::name_empty(span, written.name, example));
     }
-    Ok((scope, span))
+    Ok((text, span))
 }
 
 fn runtime(written: &Written<'_>) -> Result<(Path, Span)> {

@@ -1,7 +1,7 @@
 //! Turns arguments and function into a handler, or says all that is wrong with them.
 
 use proc_macro2::Span;
-use syn::{GenericArgument, GenericParam, Path, PathArguments, ReturnType, Safety, Type};
+use syn::{GenericArgument, GenericParam, LitStr, Path, PathArguments, ReturnType, Safety, Type};
 
 use crate::args::{Args, Argument};
 use crate::errors::{self, Errors};
@@ -25,6 +25,7 @@ pub(crate) fn check(
     let batch = args.batch.given().is_some();
     let parameters = parameters(function, level, batch, &mut errors);
     let output = output(function, &mut errors);
+    let constraint = constraint(&args, level, &mut errors);
     let same = same(&args, level, &mut errors);
     let replay = replay(&args, level, &mut errors);
     let identity = identity(args, level, &mut errors);
@@ -34,6 +35,7 @@ pub(crate) fn check(
             function,
             scope,
             identity: identity?,
+            constraint,
             same,
             replay,
             batch,
@@ -97,7 +99,11 @@ fn level(args: &Args) -> Option<(Level, Span)> {
     match (&args.level, &args.key) {
         (Argument::Given(level, span), _) => Some((*level, *span)),
         (Argument::Malformed, _) => None,
-        (Argument::Absent, Argument::Absent) => Some((Level::One, Span::call_site())),
+        // A constraint asks for level 2, and says itself that it lacks a key.
+        (Argument::Absent, Argument::Absent) => match args.constraint {
+            Argument::Absent => Some((Level::One, Span::call_site())),
+            Argument::Given(..) | Argument::Malformed => Some((Level::Two, Span::call_site())),
+        },
         (Argument::Absent, _) => Some((Level::Two, Span::call_site())),
     }
 }
@@ -108,7 +114,9 @@ fn identity(args: Args, level: Option<(Level, Span)>, errors: &mut Errors) -> Op
         ((Level::One, _), Argument::Absent) => Some(Identity::MessageId),
         ((Level::Two, _), Argument::Given(fields, _)) => Some(Identity::Fields(fields)),
         ((Level::Two, span), Argument::Absent) => {
-            errors.push(errors::level_two_without_key(span));
+            if let Argument::Absent = args.constraint {
+                errors.push(errors::level_two_without_key(span));
+            }
             None
         }
         ((level @ (Level::Zero | Level::One), _), Argument::Given(_, key)) => {
@@ -117,6 +125,26 @@ fn identity(args: Args, level: Option<(Level, Span)>, errors: &mut Errors) -> Op
         }
         (_, Argument::Malformed) => None,
     }
+}
+
+fn constraint(args: &Args, level: Option<(Level, Span)>, errors: &mut Errors) -> Option<LitStr> {
+    let Argument::Given(constraint, span) = &args.constraint else { return None };
+    match (level, &args.key) {
+        (Some((level @ (Level::Zero | Level::One), _)), _) => {
+            errors.push(errors::constraint_without_effect(*span, level));
+        }
+        (_, Argument::Absent) => errors.push(errors::constraint_without_key(*span)),
+        (_, Argument::Given(..) | Argument::Malformed) => {}
+    }
+    if let Argument::Given((), replay) = args.replay {
+        errors.push(errors::replay_with_constraint(replay));
+    }
+    if let Argument::Given(fields, span) = &args.same {
+        for field in fields.iter().filter(|field| field.name.contains('.')) {
+            errors.push(errors::same_field_not_a_column(*span, &field.name));
+        }
+    }
+    Some(constraint.clone())
 }
 
 fn same(args: &Args, level: Option<(Level, Span)>, errors: &mut Errors) -> Vec<KeyField> {

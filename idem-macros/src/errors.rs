@@ -116,10 +116,40 @@ fn named(naming: Naming) -> &'static str {
     }
 }
 
-pub(crate) fn scope_empty(scope: Span) -> Error {
-    let text = "`scope` must not be empty\n\
-        help: name what the keys belong to: `scope = \"orders.place\"`";
-    Error::new(scope, text)
+/// `form` is an example of how the argument is written.
+pub(crate) fn name_empty(at: Span, argument: &Ident, form: &str) -> Error {
+    Error::new(at, format!("`{argument}` must not be empty\nhelp: write a name: `{form}`"))
+}
+
+pub(crate) fn constraint_without_key(constraint: Span) -> Error {
+    let text = "`constraint` needs a `key`\n\
+        help: name a field for each of its columns, in its order: `key = \"customer_id, external_ref\"`";
+    Error::new(constraint, text)
+}
+
+/// Below level 2 there is no key whose columns it could be on.
+pub(crate) fn constraint_without_effect(constraint: Span, level: Level) -> Error {
+    let text = format!(
+        "`constraint` has no effect at `level = {}`\n\
+         help: remove `constraint` or use `level = 2`",
+        level.number()
+    );
+    Error::new(constraint, text)
+}
+
+pub(crate) fn replay_with_constraint(replay: Span) -> Error {
+    let text = "`replay` has no effect with `constraint`\n\
+        note: a reply is kept with a claim, and with `constraint` there is none";
+    Error::new(replay, text)
+}
+
+/// What must agree is compared with the column of the same name.
+pub(crate) fn same_field_not_a_column(same: Span, field: &str) -> Error {
+    let text = format!(
+        "`same` field `{field}` cannot be a column\n\
+         note: with `constraint`, fields that must agree are named as their columns are"
+    );
+    Error::new(same, text)
 }
 
 pub(crate) fn crate_path_relative(path: impl ToTokens) -> Error {

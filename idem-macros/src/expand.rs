@@ -133,12 +133,19 @@ fn spec(handler: &Handler, name: &str, runtime: &Path) -> TokenStream {
         Identity::Fields(fields) => (quote! { Two }, fields.as_slice()),
     };
     let fields = fields.iter().map(|field| &field.name);
+    let same = handler.same.iter().map(|field| &field.name);
+    let constraint = match &handler.constraint {
+        Some(constraint) => quote! { ::core::option::Option::Some(#constraint) },
+        None => quote! { ::core::option::Option::None },
+    };
     quote! {
         #runtime::__private::HandlerSpec {
             name: #name,
             scope: #scope,
             level: #runtime::__private::Level::#level,
             key: &[#(#fields),*],
+            constraint: #constraint,
+            same: &[#(#same),*],
         }
     }
 }
@@ -281,6 +288,8 @@ fn stub(marker: &Marker, runtime: &Path) -> TokenStream {
                 scope: "",
                 level: #runtime::__private::Level::Zero,
                 key: &[],
+                constraint: ::core::option::Option::None,
+                same: &[],
             };
             type Message = ();
             type Work = #runtime::__private::NoTransaction;

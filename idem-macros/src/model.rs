@@ -84,6 +84,8 @@ pub(crate) struct Handler {
     pub(crate) function: Ident,
     pub(crate) scope: Option<LitStr>,
     pub(crate) identity: Identity,
+    /// The constraint that stands in place of a claim.
+    pub(crate) constraint: Option<LitStr>,
     /// The fields that must agree among messages of one key.
     pub(crate) same: Vec<KeyField>,
     /// Whether what the function returns is kept for duplicates.

@@ -11,6 +11,7 @@
 //! are committed or neither is, and the next delivery of the same key finds out which.
 
 mod batch;
+mod guarded;
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,6 +21,7 @@ use futures_util::FutureExt;
 use time::OffsetDateTime;
 
 pub use batch::execute_batch;
+use guarded::Guarded;
 
 use crate::backoff::Backoff;
 use crate::delivery::Delivery;
@@ -58,6 +60,10 @@ impl Proof {
         Self { claimed_at: None, reply }
     }
 
+    fn earlier(claimed_at: Option<OffsetDateTime>, reply: Option<Reply>) -> Self {
+        Self { claimed_at, reply }
+    }
+
     #[cfg(test)]
     pub(crate) fn for_test() -> Self {
         Self::ours(None)
@@ -85,33 +91,42 @@ pub async fn execute<H: Handler<S>, S: Store>(store: &S, context: &Context) -> O
 }
 
 async fn attempt<H: Handler<S>, S: Store>(store: &S, context: &Context) -> Result<Proof, Outcome> {
-    let (message, claim) = prepare::<H, S>(context.delivery())?;
+    let (message, identity) = prepare::<H, S>(context.delivery())?;
     if context.delivery().delivery_count() > 1 {
-        look_for(store, claim.as_ref()).await?;
+        look_for(store, &identity).await?;
     }
     let mut work = H::Work::begin(store).await.map_err(not_started)?;
-    let digest = claim.as_ref().map(|claim| claim.digest);
-    let handled = match take(&mut work, claim, context.delivery()).await {
-        Ok(()) => call_and_keep::<H, S>(&mut work, message, context, digest).await,
+    let handled = match take(&mut work, &identity, context.delivery()).await {
+        Ok(()) => call_and_keep::<H, S>(&mut work, message, context, &identity).await,
         Err(outcome) => Err(outcome),
     };
     match handled {
         Ok(reply) => work.commit(store).await.map(|()| Proof::ours(reply)).map_err(not_committed),
         Err(outcome) => match work.rollback().await {
-            Ok(()) => Err(outcome),
+            Ok(()) => Err(guarded(store, &identity, outcome).await),
             Err(error) => Err(not_committed(error)),
         },
     }
 }
 
+/// What makes a message the same as another, and what proves it.
+enum Identity {
+    /// Level 0.
+    None,
+    /// A row of the ledger.
+    Claim(Claim),
+    /// A row of the handler's own table.
+    Guarded(Guarded),
+}
+
 /// Decodes the message and derives its key. Both run code of the user's.
 fn prepare<H: Handler<S>, S: Store>(
     delivery: &Delivery,
-) -> Result<(H::Message, Option<Claim>), Outcome> {
+) -> Result<(H::Message, Identity), Outcome> {
     let prepare = || {
         let message: H::Message = delivery.decode()?;
-        let claim = claim::<H, S>(delivery, &message)?;
-        Ok((message, claim))
+        let identity = identity::<H, S>(delivery, &message)?;
+        Ok((message, identity))
     };
     match catch_unwind(AssertUnwindSafe(prepare)) {
         Ok(prepared) => prepared.map_err(Outcome::Reject),
@@ -119,14 +134,16 @@ fn prepare<H: Handler<S>, S: Store>(
     }
 }
 
-/// The claim that the handler's level asks for.
-fn claim<H: Handler<S>, S: Store>(
+/// The identity that the handler's level asks for.
+fn identity<H: Handler<S>, S: Store>(
     delivery: &Delivery,
     message: &H::Message,
-) -> Result<Option<Claim>, Rejection> {
+) -> Result<Identity, Rejection> {
     let scope = H::SPEC.scope;
+    let mut same = Fingerprint::default();
+    H::same(message, &mut same);
     let digest = match H::SPEC.level {
-        Level::Zero => return Ok(None),
+        Level::Zero => return Ok(Identity::None),
         Level::One => {
             let message_id = delivery.message_id().ok_or_else(|| {
                 let problem = "the message has no MessageId, which level 1 deduplicates by; \
@@ -138,35 +155,60 @@ fn claim<H: Handler<S>, S: Store>(
         Level::Two => {
             let mut key = KeyEncoder::default();
             H::key(message, &mut key);
+            if let Some(constraint) = H::SPEC.constraint {
+                let (names, key) = (H::SPEC.key, key.values());
+                return Ok(Identity::Guarded(Guarded { constraint, names, key, same }));
+            }
             Digest::of_fields(scope, &key)
                 .ok_or_else(|| Rejection::new("MissingKey", "the handler's key has no parts"))?
         }
     };
-    let mut same = Fingerprint::default();
-    H::same(message, &mut same);
-    Ok(Some(Claim { scope, digest, same }))
+    Ok(Identity::Claim(Claim { scope, digest, same }))
 }
 
-/// Finds the claim of a delivery that was probably handled before. This makes a duplicate twice as
+/// Finds what a delivery has left that was probably handled before. This makes a duplicate twice as
 /// fast, and a new message slower by a round trip, so it is not for first deliveries.
-async fn look_for<S: Store>(store: &S, claim: Option<&Claim>) -> Result<(), Outcome> {
-    let Some(claim) = claim else { return Ok(()) };
-    match store::find(store, claim.digest).await.map_err(not_started)? {
-        Some(earlier) => Err(met(claim, earlier)),
-        None => Ok(()),
-    }
+async fn look_for<S: Store>(store: &S, identity: &Identity) -> Result<(), Outcome> {
+    let earlier = match identity {
+        Identity::None => None,
+        Identity::Claim(claim) => {
+            let found = store::find(store, claim.digest).await.map_err(not_started)?;
+            found.map(|earlier| met(claim, earlier))
+        }
+        Identity::Guarded(guarded) => guarded.earlier(store).await.map_err(not_started)?,
+    };
+    earlier.map_or(Ok(()), Err)
 }
 
 async fn take<S: Store>(
     work: &mut impl Work<S>,
-    claim: Option<Claim>,
+    identity: &Identity,
     delivery: &Delivery,
 ) -> Result<(), Outcome> {
-    let Some(claim) = claim else { return Ok(()) };
-    match work.claim(&claim).await.map_err(not_started)? {
-        Claimed::Ours => is_provable(work, &claim, delivery).await,
-        Claimed::Before(earlier) => Err(met(&claim, earlier)),
+    let claim = match identity {
+        Identity::None => return Ok(()),
+        Identity::Claim(claim) => claim,
+        Identity::Guarded(_) => return work.mark().await.map_err(not_started),
+    };
+    match work.claim(claim).await.map_err(not_started)? {
+        Claimed::Ours => is_provable(work, claim, delivery).await,
+        Claimed::Before(earlier) => Err(met(claim, earlier)),
         Claimed::Busy => Err(Outcome::Busy),
+    }
+}
+
+/// What it means that the handler has failed: an earlier message, if its error is the violation of
+/// its constraint, and the row that it met is committed. A handler may also have met its own row.
+async fn guarded<S: Store>(store: &S, identity: &Identity, outcome: Outcome) -> Outcome {
+    match (identity, &outcome) {
+        (Identity::Guarded(guarded), Outcome::Retry(RetryReason::Handler(error))) => {
+            match guarded.met(store, error.as_ref()).await {
+                Ok(Some(earlier)) => earlier,
+                Ok(None) => outcome,
+                Err(error) => not_started(error),
+            }
+        }
+        _ => outcome,
     }
 }
 
@@ -206,7 +248,7 @@ fn met(claim: &Claim, earlier: Earlier) -> Outcome {
         return Outcome::Conflict(Conflict::new(differing));
     }
     let reply = earlier.reply.map(Reply::from_stored);
-    Outcome::Duplicate(Proof { claimed_at: Some(earlier.claimed_at), reply })
+    Outcome::Duplicate(Proof::earlier(Some(earlier.claimed_at), reply))
 }
 
 /// Calls the handler, and keeps its reply with the claim.
@@ -214,11 +256,11 @@ async fn call_and_keep<H: Handler<S>, S: Store>(
     work: &mut H::Work,
     message: H::Message,
     context: &Context,
-    digest: Option<Digest>,
+    identity: &Identity,
 ) -> Result<Option<Reply>, Outcome> {
     let reply = call::<H, S>(work, message, context).await?;
-    if let (Some(reply), Some(digest)) = (&reply, digest) {
-        work.keep(&[(digest, reply)]).await.map_err(not_committed)?;
+    if let (Some(reply), Identity::Claim(claim)) = (&reply, identity) {
+        work.keep(&[(claim.digest, reply)]).await.map_err(not_committed)?;
     }
     Ok(reply)
 }

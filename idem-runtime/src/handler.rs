@@ -45,6 +45,11 @@ pub struct HandlerSpec {
     pub level: Level,
     /// The key's field paths in their declared order; empty below level 2.
     pub key: &'static [&'static str],
+    /// The unique constraint of a table of the handler's that stands in place of a claim: the key's
+    /// fields are its columns, in its order.
+    pub constraint: Option<&'static str>,
+    /// The paths of the fields that must agree among messages of one key.
+    pub same: &'static [&'static str],
 }
 
 /// A handler for deliveries, with its effects in the database of `S`.

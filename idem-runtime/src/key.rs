@@ -87,6 +87,97 @@ impl KeyEncoder {
     fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
+
+    /// The parts as a database compares them with its columns.
+    pub(crate) fn values(&self) -> Vec<KeyValue> {
+        let mut values = Vec::new();
+        let mut rest = self.bytes.as_slice();
+        while let Some((value, after)) = KeyValue::read(rest) {
+            values.push(value);
+            rest = after;
+        }
+        values
+    }
+}
+
+/// A part of a key, or a field that must agree, as a database compares it with a column.
+#[derive(Clone, PartialEq, Eq)]
+pub enum KeyValue {
+    /// An integer of any width.
+    Integer(i128),
+    /// A `bool`.
+    Bool(bool),
+    /// Text.
+    Text(String),
+    /// Bytes.
+    Bytes(Vec<u8>),
+    /// A UUID.
+    Uuid(Uuid),
+    /// An instant.
+    Instant(OffsetDateTime),
+    /// A date.
+    Date(Date),
+}
+
+impl fmt::Debug for KeyValue {
+    /// Keys may be confidential: only the type is shown.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Integer(_) => "Integer(..)",
+            Self::Bool(_) => "Bool(..)",
+            Self::Text(_) => "Text(..)",
+            Self::Bytes(_) => "Bytes(..)",
+            Self::Uuid(_) => "Uuid(..)",
+            Self::Instant(_) => "Instant(..)",
+            Self::Date(_) => "Date(..)",
+        })
+    }
+}
+
+impl KeyValue {
+    /// The first value of encoded parts, and what is after it.
+    fn read(bytes: &[u8]) -> Option<(Self, &[u8])> {
+        let (tag, rest) = bytes.split_first()?;
+        Some(match *tag {
+            tag::INTEGER => {
+                let (negative, rest) = rest.split_first()?;
+                let (magnitude, rest) = rest.split_first_chunk()?;
+                let magnitude = i128::try_from(u128::from_be_bytes(*magnitude)).ok()?;
+                (Self::Integer(if *negative == 1 { -magnitude } else { magnitude }), rest)
+            }
+            tag::BOOL => {
+                let (value, rest) = rest.split_first()?;
+                (Self::Bool(*value == 1), rest)
+            }
+            tag::TEXT => {
+                let (text, rest) = sized(rest)?;
+                (Self::Text(String::from_utf8(text.to_vec()).ok()?), rest)
+            }
+            tag::BYTES => {
+                let (bytes, rest) = sized(rest)?;
+                (Self::Bytes(bytes.to_vec()), rest)
+            }
+            tag::UUID => {
+                let (bytes, rest) = rest.split_first_chunk()?;
+                (Self::Uuid(Uuid::from_bytes(*bytes)), rest)
+            }
+            tag::INSTANT => {
+                let (nanos, rest) = rest.split_first_chunk()?;
+                let nanos = i128::from_be_bytes(*nanos);
+                (Self::Instant(OffsetDateTime::from_unix_timestamp_nanos(nanos).ok()?), rest)
+            }
+            tag::DATE => {
+                let (day, rest) = rest.split_first_chunk()?;
+                (Self::Date(Date::from_julian_day(i32::from_be_bytes(*day)).ok()?), rest)
+            }
+            _ => return None,
+        })
+    }
+}
+
+fn sized(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = bytes.split_first_chunk()?;
+    rest.split_at_checked(usize::try_from(u64::from_be_bytes(*length)).ok()?)
 }
 
 /// Eight bytes whatever the platform's word size.
@@ -238,6 +329,8 @@ impl<P: KeyPart + ?Sized> KeyPart for &P {
 pub struct Fingerprint {
     bytes: Vec<u8>,
     names: Vec<&'static str>,
+    /// The same fields for those who compare them with columns.
+    values: Vec<KeyValue>,
 }
 
 const FINGERPRINT_NAME: usize = 4;
@@ -252,11 +345,17 @@ impl Fingerprint {
         self.bytes.extend_from_slice(&name_hash[..FINGERPRINT_NAME]);
         self.bytes.extend_from_slice(&value_hash[..FINGERPRINT_FIELD - FINGERPRINT_NAME]);
         self.names.push(name);
+        self.values.extend(key.values());
     }
 
     /// What the ledger stores.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.bytes
+    }
+
+    /// The fields with their values.
+    pub(crate) fn fields(&self) -> impl Iterator<Item = (&'static str, &KeyValue)> {
+        self.names.iter().copied().zip(&self.values)
     }
 
     /// The fields that differ from those of an earlier message, as stored.
@@ -350,6 +449,33 @@ mod tests {
         let of = |source| Digest::of_message_id("a", source, "42");
         assert_ne!(of(&orders), of(&refunds));
         assert_ne!(of(&orders), of(&other));
+    }
+
+    #[test]
+    fn the_parts_of_a_key_come_back_as_values() {
+        let mut key = KeyEncoder::default();
+        let (noon, day) = (datetime!(2026-11-30 12:00:00.000001 UTC), date!(2026 - 11 - 30));
+        let id = Uuid::from_u128(7);
+        key.part(&i64::MIN);
+        key.part(&u64::MAX);
+        key.part(&true);
+        key.part("a,b");
+        key.part(&[0u8, 255][..]);
+        key.part(&id);
+        key.part(&noon);
+        key.part(&day);
+        let expected = [
+            KeyValue::Integer(i128::from(i64::MIN)),
+            KeyValue::Integer(i128::from(u64::MAX)),
+            KeyValue::Bool(true),
+            KeyValue::Text("a,b".to_owned()),
+            KeyValue::Bytes(vec![0, 255]),
+            KeyValue::Uuid(id),
+            KeyValue::Instant(noon),
+            KeyValue::Date(day),
+        ];
+        assert!(key.values() == expected, "{:?}", key.values());
+        assert!(!format!("{:?}", key.values()).contains("a,b"));
     }
 
     fn fingerprint(fields: &[(&'static str, &str)]) -> Fingerprint {

@@ -79,10 +79,16 @@ pub use horizon::Horizon;
 ///   operation, at level 2. Their order counts. Written as `key(customer_id, address.postcode)`,
 ///   errors point at the field itself and editors can rename it. Each field implements
 ///   [`KeyPart`].
+/// - `constraint = "orders_customer_ref_uq"`: at level 2, a unique constraint of a table that the
+///   handler writes, in place of a claim. The fields of `key` are its columns, in its order. The
+///   violation of exactly this constraint makes a duplicate if the row that was met is committed;
+///   any other error is the handler's. A consumer refuses to start unless the catalogue shows the
+///   constraint as unique, valid, immediate, for all rows, and on columns that are never null.
 /// - `same = "amount_cents, currency"`, or as paths: fields that must agree among messages of one
 ///   key, at levels 1 and 2. A message that differs in one of them from the first that was handled
 ///   is an [`Outcome::Conflict`], and is dead-lettered with the names of these fields. Their hashes
-///   are kept, their values are not.
+///   are kept, their values are not. With `constraint`, they are compared with the columns of the
+///   same names.
 /// - `replay`: the value of `Ok` is kept with the claim as JSON, and given to duplicates with their
 ///   [`Proof`]. It implements `serde::Serialize` and has at most
 ///   [64 KiB](outcome::Reply::SIZE_MAX). It costs a statement.

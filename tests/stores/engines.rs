@@ -144,6 +144,7 @@ pub(crate) trait Engine: Send + Sync {
     type Idempotent: Handler<Self::Store>;
     type Receipt: Handler<Self::Store>;
     type Verbose: Handler<Self::Store>;
+    type Guarded: Handler<Self::Store>;
     type AllAtOnce: Handler<Self::Store>;
     type Receipts: Handler<Self::Store>;
 
@@ -222,7 +223,7 @@ pub(crate) fn priced(external_ref: &str, amount_cents: i64, currency: &str) -> D
 
 /// The business tables. The handler writes `effects`; the others are there to be violated, and
 /// `balances` to be fought over.
-pub(crate) const TABLES: [&str; 6] = [
+pub(crate) const TABLES: [&str; 11] = [
     "CREATE TABLE effects (customer_id bigint NOT NULL, external_ref text NOT NULL)",
     "CREATE TABLE customers (id bigint PRIMARY KEY)",
     "CREATE TABLE invoices (number bigint NOT NULL, customer_id bigint, \
@@ -231,6 +232,12 @@ pub(crate) const TABLES: [&str; 6] = [
     "INSERT INTO invoices (number) VALUES (1)",
     "CREATE TABLE balances (id bigint PRIMARY KEY, amount bigint NOT NULL)",
     "INSERT INTO balances (id, amount) VALUES (1, 0), (2, 0)",
+    "CREATE TABLE orders_once (customer_id bigint NOT NULL, external_ref varchar(100) NOT NULL, \
+     amount_cents bigint NOT NULL, currency varchar(3))",
+    "CREATE UNIQUE INDEX orders_once_uq ON orders_once (customer_id, external_ref)",
+    "CREATE TABLE nullable_once (id bigint)",
+    "CREATE UNIQUE INDEX orders_nullable_uq ON nullable_once (id)",
+    "CREATE INDEX orders_plain_ix ON orders_once (amount_cents)",
 ];
 
 /// Runs each body on each engine that is there.
@@ -262,6 +269,7 @@ on_every_engine! {
         level_zero_runs_every_time
         what_cannot_be_decoded_is_rejected_before_the_database_is_asked
         migrations_can_run_again_and_at_the_same_time
+        ledgers_of_different_names_fit_into_one_database
         claims_of_the_first_version_are_kept_by_migrations;
     batches:
         a_batch_does_what_is_new_in_one_transaction
@@ -273,6 +281,14 @@ on_every_engine! {
         too_few_replies_are_a_failure_and_nothing_done
         a_batch_that_ends_its_transaction_is_found_out
         plain_handlers_run_in_one_transaction_too;
+    constraints:
+        the_row_of_an_earlier_message_makes_a_duplicate
+        a_row_that_says_something_else_makes_a_conflict
+        of_many_at_once_one_leaves_its_row
+        a_row_of_the_handlers_own_or_another_constraint_proves_nothing
+        a_handler_that_ends_its_transaction_is_found_out
+        in_batches_each_message_is_judged_alone
+        a_constraint_that_proves_nothing_is_refused;
     pruning:
         only_claims_past_the_retention_of_their_own_scope_go
         while_no_consumer_runs_nothing_grows_old

@@ -129,6 +129,8 @@ impl Handler<Sqlite> for Unprotected {
         scope: "test.unprotected",
         level: Level::Two,
         key: &["external_ref"],
+        constraint: None,
+        same: &[],
     };
 
     type Message = Named;

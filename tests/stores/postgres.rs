@@ -1,13 +1,13 @@
 //! What only PostgreSQL does: errors that come with the `COMMIT`, and isolation levels.
 
-use idem_runtime::Outcome;
 use idem_runtime::outcome::RetryReason;
-use idem_runtime::store::{Fault, Store};
+use idem_runtime::store::{Fault, Names, Store};
+use idem_runtime::{Outcome, execute};
 use serde_json::json;
 
 use crate::bodies::{assert_counts, assert_outcome};
-use crate::engines::Engine;
-use crate::engines::postgres::on_postgres;
+use crate::engines::postgres::{OnPostgres, on_postgres};
+use crate::engines::{Engine, delivery, priced};
 
 /// A deferred constraint speaks only when we commit, and is the handler's all the same.
 #[tokio::test]
@@ -104,5 +104,69 @@ async fn a_pruner_finds_another_one_at_work() {
     assert_eq!(engine.store().prune("test.place", 1).await.expect("asked"), None);
     other.rollback().await.expect("unlocked");
     assert_eq!(engine.store().prune("test.place", 1).await.expect("asked"), Some(0));
+    engine.remove().await;
+}
+
+#[tokio::test]
+async fn a_constraint_that_speaks_late_or_for_some_rows_only_is_refused() {
+    let Some(engine) = on_postgres().await else { return };
+    let made = "\
+        CREATE TABLE late (id bigint NOT NULL, CONSTRAINT late_uq UNIQUE (id) DEFERRABLE); \
+        CREATE UNIQUE INDEX partial_uq ON late (id) WHERE id > 7; \
+        CREATE UNIQUE INDEX expression_uq ON late ((id + 1)); \
+        CREATE UNIQUE INDEX including_uq ON late (id) INCLUDE (id); \
+        CREATE SCHEMA other; CREATE TABLE other.hidden (id bigint NOT NULL PRIMARY KEY)";
+    engine.execute(made).await;
+    for (name, problem) in [
+        ("late_uq", "is deferrable"),
+        ("partial_uq", "is for a part of the rows"),
+        ("expression_uq", "on an expression"),
+        ("hidden_pkey", "there is no unique constraint"),
+    ] {
+        let refused = engine.store().constraint(name).await.expect_err("it proves nothing");
+        assert!(refused.to_string().contains(problem), "{name}: {refused}");
+    }
+    let found = engine.store().constraint("including_uq").await.expect("it proves it");
+    assert_eq!(found.columns, ["id"]);
+    engine.remove().await;
+}
+
+/// A table of the same name, and a constraint of the same name, in another schema.
+#[tokio::test]
+async fn the_violation_of_a_constraint_of_the_same_name_elsewhere_is_no_duplicate() {
+    let Some(engine) = on_postgres().await else { return };
+    let elsewhere = "\
+        CREATE SCHEMA other; \
+        CREATE TABLE other.orders_once (id bigint CONSTRAINT orders_once_uq UNIQUE); \
+        INSERT INTO other.orders_once VALUES (1); \
+        CREATE FUNCTION elsewhere() RETURNS trigger LANGUAGE plpgsql AS \
+        'BEGIN INSERT INTO other.orders_once VALUES (1); RETURN NEW; END'; \
+        CREATE TRIGGER elsewhere BEFORE INSERT ON orders_once FOR EACH ROW \
+        EXECUTE FUNCTION elsewhere()";
+    engine.execute(elsewhere).await;
+    let outcome = engine.run::<<OnPostgres as Engine>::Guarded>(priced("r1", 1, "EUR")).await;
+    assert_outcome!(outcome, Outcome::Retry(RetryReason::Handler(_)));
+    engine.remove().await;
+}
+
+/// A `search_path` that a handler leaves behind on its connection hides what has no schema.
+#[tokio::test]
+async fn a_ledger_in_a_schema_is_found_whatever_the_search_path() {
+    let Some(engine) = on_postgres().await else { return };
+    let store = engine.with_one_connection().await;
+    let store = store.with_names(Names::schema("shop_idem").expect("a name")).expect("taken");
+    store.migrate().await.expect("the schema is made too");
+    store.check().await.expect("it fits");
+    let deliver = async |name: &str, then| {
+        execute::<<OnPostgres as Engine>::ByKey, _>(&store, &engine.context(delivery(name, then)))
+            .await
+    };
+    let leaves = json!({ "run": "SET search_path = pg_catalog" });
+    assert_outcome!(deliver("r1", leaves.clone()).await, Outcome::Done(_));
+    let restores = json!({ "run": "SET search_path = public" });
+    assert_outcome!(deliver("r1", restores).await, Outcome::Duplicate(_));
+    let in_schema = "SELECT count(*) FROM shop_idem.idem_claim";
+    assert_eq!(engine.count(in_schema).await, 1);
+    assert_counts(&engine, 1, 0).await;
     engine.remove().await;
 }

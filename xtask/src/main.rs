@@ -12,6 +12,7 @@ mod book;
 mod ci;
 mod conformance;
 mod debian;
+mod fuzz;
 mod report;
 mod server;
 mod services;
@@ -57,6 +58,10 @@ enum Command {
     ///
     /// Builds in release mode and prints one `NAME: VALUE` a line, with the spread.
     Bench(bench::Options),
+    /// Feed the emulator with made-up input, and see that it holds.
+    ///
+    /// Installs cargo-fuzz when it is missing. What breaks a target is kept, and the command fails.
+    Fuzz(fuzz::Options),
     /// Build the book; a warning of mdBook is a failure.
     ///
     /// Installs mdBook under the target folder when the right version is not in PATH.
@@ -85,6 +90,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Ci(options) => ci::run(&shell, &options),
         Command::Conformance(options) => conformance::run(&shell, &options),
         Command::Bench(options) => bench::run(&shell, &options),
+        Command::Fuzz(options) => fuzz::run(&shell, &options),
         Command::Book => book::run(&shell),
         Command::Services => services::run(&shell),
     })

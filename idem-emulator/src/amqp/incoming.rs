@@ -19,10 +19,18 @@ const CREDIT: u32 = 1000;
 /// Where what a peer sends goes.
 #[derive(Debug, Clone)]
 pub(super) enum Destination {
-    Queue(Arc<Queue>),
+    Queue(Outlet),
     Requests(RequestNode),
     /// It declares transactions and discharges them.
     Coordinator,
+}
+
+/// A queue or topic that is sent to.
+#[derive(Debug, Clone)]
+pub(super) struct Outlet {
+    pub(super) queue: Arc<Queue>,
+    /// The entity to which it is to send the messages on.
+    pub(super) transfer_to: Option<Arc<str>>,
 }
 
 #[derive(Debug)]
@@ -161,16 +169,17 @@ impl Arrived<'_> {
     }
 
     /// Stores the messages in the queue; the outcome tells the sender.
-    pub(super) fn send_to(&self, queue: &Queue, limits: Limits) -> (Outcome, Acknowledgement) {
-        let stored = self.submissions(queue, limits).and_then(|submissions| {
-            queue
+    pub(super) fn send_to(&self, outlet: &Outlet, limits: Limits) -> (Outcome, Acknowledgement) {
+        let stored = self.submissions(outlet, limits).and_then(|submissions| {
+            outlet
+                .queue
                 .take(submissions)
                 .map_err(|error| AmqpError::new(error.condition(), error.to_string()))
         });
         match stored {
             Ok(acknowledgement) => (Outcome::Accepted, acknowledgement),
             Err(error) => {
-                queue.note_rejected_send(error.condition);
+                outlet.queue.note_rejected_send(error.condition);
                 (Outcome::Rejected(Some(error)), Acknowledgement::Now)
             }
         }
@@ -180,27 +189,31 @@ impl Arrived<'_> {
     pub(super) fn send_within(
         &self,
         transaction: &mut Transaction,
-        queue: &Arc<Queue>,
+        outlet: &Outlet,
         limits: Limits,
     ) -> Result<(), AmqpError> {
-        let submissions = self.submissions(queue, limits)?;
-        transaction.send(queue, submissions).map_err(|error| {
-            queue.note_rejected_send(error.condition());
+        let submissions = self.submissions(outlet, limits)?;
+        transaction.send(&outlet.queue, submissions).map_err(|error| {
+            outlet.queue.note_rejected_send(error.condition());
             error.into()
         })
     }
 
-    fn submissions(&self, queue: &Queue, limits: Limits) -> Result<Vec<Submission>, AmqpError> {
-        let assigns_ids = queue.assigns_message_ids();
+    fn submissions(&self, outlet: &Outlet, limits: Limits) -> Result<Vec<Submission>, AmqpError> {
+        let assigns_ids = outlet.queue.assigns_message_ids();
+        let read = |sections: &Sections<'_>| Submission {
+            destination: outlet.transfer_to.clone(),
+            ..submission(sections, assigns_ids)
+        };
         let sections = self.sections()?;
         if self.format != BATCH_FORMAT {
-            return Ok(vec![submission(&sections, assigns_ids)]);
+            return Ok(vec![read(&sections)]);
         }
         let messages = sections.data().map(|message| {
             if message.len() > limits.message_size_max {
                 return Err(too_large());
             }
-            Ok(submission(&Sections::split(message)?, assigns_ids))
+            Ok(read(&Sections::split(message)?))
         });
         messages.collect()
     }
@@ -217,23 +230,30 @@ impl Destination {
     /// The entity that takes it in, if it is one.
     pub(super) fn entity(&self) -> Option<&Queue> {
         match self {
-            Self::Queue(queue) => Some(queue),
+            Self::Queue(outlet) => Some(&outlet.queue),
             Self::Requests(node) => node.entity(),
             Self::Coordinator => None,
         }
     }
 
     /// What a sender that names this node may send to, if anything.
-    pub(super) fn of(node: &Node) -> Result<Self, AmqpError> {
-        let refuse = |text: &'static str| Err(AmqpError::new("amqp:not-allowed", text));
-        match (node.part, node.queue.kind()) {
-            (Part::DeadLetter | Part::Transfer, _) => {
-                refuse("messages cannot be sent to a dead-letter queue")
-            }
-            (Part::Main, Kind::Subscription) => {
-                refuse("messages cannot be sent to a subscription; send to its topic")
-            }
-            (Part::Main, Kind::Queue | Kind::Topic) => Ok(Self::Queue(Arc::clone(&node.queue))),
+    pub(super) fn of(node: &Node, transfer_to: Option<&Node>) -> Result<Self, AmqpError> {
+        check_target(node)?;
+        if let Some(target) = transfer_to {
+            check_target(target)?;
         }
+        let transfer_to = transfer_to.map(|target| Arc::clone(target.name()));
+        Ok(Self::Queue(Outlet { queue: Arc::clone(&node.queue), transfer_to }))
     }
+}
+
+fn check_target(node: &Node) -> Result<(), AmqpError> {
+    let text = match (node.part, node.queue.kind()) {
+        (Part::Main, Kind::Queue | Kind::Topic) => return Ok(()),
+        (Part::DeadLetter | Part::Transfer, _) => "messages cannot be sent to a dead-letter queue",
+        (Part::Main, Kind::Subscription) => {
+            "messages cannot be sent to a subscription; send to its topic"
+        }
+    };
+    Err(AmqpError::new("amqp:not-allowed", text))
 }

@@ -7,6 +7,8 @@ mod address;
 mod connection;
 mod error;
 mod frame;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod idle;
 mod incoming;
 mod outgoing;
@@ -181,8 +183,10 @@ async fn exchange(socket: TcpStream, mut connection: Connection) -> io::Result<(
         let wakes = Arc::clone(&connection.shared.wakes);
         let output = connection.shared.out.len();
         let cut_at = last_read + 2 * IDLE_TIME_OUT;
-        let heartbeat_at =
-            connection.heartbeat_interval().map_or(cut_at, |interval| last_written + interval);
+        // Output that waits for a peer that does not read says enough, and one more heartbeat after
+        // the other would pile up behind it.
+        let interval = connection.heartbeat_interval().filter(|_| output == 0);
+        let heartbeat_at = interval.map_or(cut_at, |interval| last_written + interval);
         let wake_at = cut_at.min(heartbeat_at);
         let wake_at = connection.next_time_out().map_or(wake_at, |at| wake_at.min(at));
         // In this order, so that what is ready goes out before more is made ready. Links that have

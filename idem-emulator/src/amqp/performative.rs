@@ -49,7 +49,10 @@ pub(super) enum Performative<'a> {
 impl<'a> Performative<'a> {
     pub(super) fn read(body: &'a [u8]) -> Result<Self, DecodeError> {
         let (performative, payload) = Raw::split(body)?;
-        let (code, list) = performative.as_described().ok_or(DecodeError::Field("performative"))?;
+        let (code, list) = performative
+            .as_described()
+            .filter(|(_, list)| list.is_list())
+            .ok_or(DecodeError::Field("performative"))?;
         let fields = Fields::of(&list);
         Ok(match code {
             OPEN => Self::Open(Open::read(&fields)?),
@@ -109,8 +112,11 @@ impl<'a> Fields<'a> {
         self.optional(index, name, Raw::as_bool)
     }
 
-    fn copied(&self, index: usize) -> Option<Bytes> {
-        self.get(index).map(|value| Bytes::copy_from_slice(value.bytes()))
+    /// A source or a target, as it was sent.
+    fn terminus(&self, index: usize, name: &'static str) -> Result<Option<Bytes>, DecodeError> {
+        self.optional(index, name, |value| {
+            value.undescribed().is_list().then(|| Bytes::copy_from_slice(value.bytes()))
+        })
     }
 }
 
@@ -197,6 +203,8 @@ const SOURCE: u64 = 0x28;
 const FILTERS_FIELD: usize = 7;
 const SESSION_FILTER: &str = "com.microsoft:session-filter";
 
+const TRANSFER_DESTINATION: &str = "com.microsoft:transfer-destination-address";
+
 const SEND_SETTLED: u8 = 1;
 const SEND_MIXED: u8 = 2;
 const RECEIVE_FIRST: u8 = 0;
@@ -215,6 +223,8 @@ pub(super) struct Attach {
     pub(super) initial_delivery_count: u32,
     /// How long the peer waits for a session.
     pub(super) session_time_out: Option<Duration>,
+    /// Where a sending peer wants its messages sent on.
+    pub(super) transfer_destination: Option<String>,
 }
 
 impl Attach {
@@ -228,13 +238,17 @@ impl Attach {
             role: Role::of(receiver),
             send_mode: fields.optional(3, "snd-settle-mode", byte)?.unwrap_or(SEND_MIXED),
             receive_mode: fields.optional(4, "rcv-settle-mode", byte)?.unwrap_or(RECEIVE_FIRST),
-            source: fields.copied(5),
-            target: fields.copied(6),
+            source: fields.terminus(5, "source")?,
+            target: fields.terminus(6, "target")?,
             initial_delivery_count: fields.u32(9, "initial-delivery-count")?.unwrap_or(0),
             session_time_out: fields
                 .get(13)
                 .and_then(|properties| properties.get("com.microsoft:timeout")?.as_u32())
                 .map(|milliseconds| Duration::from_millis(u64::from(milliseconds))),
+            transfer_destination: fields
+                .get(13)
+                .and_then(|properties| properties.get(TRANSFER_DESTINATION)?.as_text())
+                .map(str::to_owned),
         })
     }
 
@@ -263,14 +277,24 @@ impl Attach {
     }
 
     /// The session that a receiving peer asks for, if it asks for one.
-    pub(super) fn session_wish(&self) -> Option<SessionWish> {
+    pub(super) fn session_wish(&self) -> Result<Option<SessionWish>, AmqpError> {
+        let Some(filter) = self.session_filter() else {
+            return Ok(None);
+        };
+        match filter.as_text() {
+            Some(id) => Ok(Some(SessionWish::Named(id.into()))),
+            None if filter.is_null() => Ok(Some(SessionWish::NextAvailable)),
+            None => {
+                let text = "the session filter must be the id of a session, a string, or null";
+                Err(AmqpError::new("com.microsoft:argument-error", text))
+            }
+        }
+    }
+
+    fn session_filter(&self) -> Option<Raw<'_>> {
         let (source, _) = Raw::split(self.source.as_ref()?).ok()?;
         let filters = source.undescribed().items().nth(FILTERS_FIELD)?;
-        let filter = filters.get(SESSION_FILTER)?.undescribed();
-        Some(match filter.as_text() {
-            Some(id) => SessionWish::Named(id.into()),
-            None => SessionWish::NextAvailable,
-        })
+        Some(filters.get(SESSION_FILTER)?.undescribed())
     }
 
     /// Accepts the link: the same name, handle, source and target, with our role. Where the peer

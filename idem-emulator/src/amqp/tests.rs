@@ -9,12 +9,13 @@ use fe2o3_amqp_types::definitions::{
 use fe2o3_amqp_types::messaging::message::__private::{Deserializable, Serializable};
 use fe2o3_amqp_types::messaging::{
     Accepted, ApplicationProperties, Body, Data, DeliveryState, FilterSet, Message, MessageId,
-    Modified, Properties, Rejected, Source, Target, TargetArchetype,
+    Modified, Outcome, Properties, Rejected, Source, Target, TargetArchetype,
 };
 use fe2o3_amqp_types::performatives::{
     Attach, Begin, Close, Detach, Disposition, End, Flow, Open, Performative, Transfer,
 };
 use fe2o3_amqp_types::primitives::{SimpleValue, Symbol, Value};
+use fe2o3_amqp_types::transaction::{Coordinator, TransactionalState};
 use serde::{Deserialize, Serialize};
 
 mod faults;
@@ -52,8 +53,8 @@ impl Peer {
 
     fn open(incoming_window: u32, frame_size_max: u32, idle_rules: bool) -> Self {
         let clock = Clock::manual();
-        let queues =
-            vec![QueueOptions::new("orders"), QueueOptions::new("sessions").requires_session(true)];
+        let sessions = QueueOptions::new("sessions").requires_session(true);
+        let queues = vec![QueueOptions::new("orders"), QueueOptions::new("other"), sessions];
         let topology = Topology { queues, ..Topology::default() };
         let events = Events::new(clock.clone(), 1000);
         let broker = Arc::new(Broker::new(topology, clock.clone(), events).unwrap());
@@ -131,7 +132,12 @@ impl Peer {
 
     /// Asks for a session by name, or for any.
     fn ask_for_session(&mut self, name: Option<&str>) -> Vec<Answer> {
-        let wish = name.map_or(Value::Null, |name| Value::String(name.to_owned()));
+        self.attach_with_session_filter(
+            name.map_or(Value::Null, |name| Value::String(name.to_owned())),
+        )
+    }
+
+    fn attach_with_session_filter(&mut self, wish: Value) -> Vec<Answer> {
         let mut filter = FilterSet::new();
         filter.insert(Symbol::from("com.microsoft:session-filter"), wish);
         let source =
@@ -541,6 +547,18 @@ fn the_answer_to_an_attach_names_the_session_and_the_end_of_its_lock() {
 }
 
 #[test]
+fn a_session_id_that_is_no_text_is_refused() {
+    let mut peer = Peer::new(100, 65536);
+    let answers = peer.attach_with_session_filter(Value::Int(1));
+    let [(Performative::Attach(attach), _), (Performative::Detach(detach), _)] = &answers[..]
+    else {
+        panic!("{answers:?}");
+    };
+    assert_eq!(attach.source, None);
+    assert_eq!(condition(detach.error.as_ref()), "com.microsoft:argument-error");
+}
+
+#[test]
 fn a_link_is_detached_when_it_loses_its_session() {
     let mut peer = Peer::new(100, 65536);
     peer.ask_for_session(Some("s"));
@@ -706,14 +724,53 @@ fn requests_are_answered_on_the_link_of_their_reply_address() {
     assert_eq!(properties.get("status-code"), Some(&SimpleValue::Int(202)));
 }
 
+/// The elements of an array share one type code: they cannot be echoed one by one.
+#[test]
+fn what_should_be_a_list_may_not_be_an_array() {
+    let strings: [u8; 8] = [0xe0, 6, 2, 0xa1, 1, b'x', 1, b'y'];
+    let array = |out: &mut BytesMut, code| {
+        crate::codec::encode::descriptor(out, code);
+        out.put_slice(&strings);
+    };
+    let source = |out: &mut BytesMut| {
+        use crate::codec::encode;
+        encode::descriptor(out, 0x12);
+        encode::list(out, 6, |out| {
+            encode::string(out, "link");
+            encode::uint(out, 2);
+            encode::boolean(out, true);
+            encode::null(out);
+            encode::null(out);
+            array(out, 0x28);
+        });
+    };
+    let cases: [&dyn Fn(&mut BytesMut); 2] = [&|out| array(out, 0x12), &source];
+    for write in cases {
+        let mut peer = Peer::new(100, 65536);
+        let mut input = BytesMut::new();
+        Frame::write(&mut input, FrameKind::Amqp, 0, write);
+        peer.connection.receive(&mut input);
+        let answers = peer.answers();
+        let [(Performative::Close(close), _)] = &answers[..] else { panic!("{answers:?}") };
+        assert!(format!("{:?}", close.error).contains("DecodeError"), "{close:?}");
+    }
+}
+
 #[test]
 fn damaged_frames_never_panic() {
+    let coordinator = TargetArchetype::Coordinator(Coordinator::default());
+    let outcome = Some(Outcome::Accepted(Accepted {}));
+    let state = TransactionalState { txn_id: vec![0; 16].into(), outcome };
+    let within = DeliveryState::TransactionalState(state);
     let frames = [
         serde_amqp::to_vec(&flow(100, 0, 5, true)).unwrap(),
         serde_amqp::to_vec(&transfer(0, 0, false)).unwrap(),
         serde_amqp::to_vec(&settle(0, 9, DeliveryState::Accepted(Accepted {}))).unwrap(),
         serde_amqp::to_vec(&Detach { handle: 2.into(), closed: true, error: None }).unwrap(),
         serde_amqp::to_vec(&attach(Role::Receiver, 3, Some(Box::default()), None)).unwrap(),
+        serde_amqp::to_vec(&attach(Role::Sender, 5, None, Some(Box::new(coordinator)))).unwrap(),
+        serde_amqp::to_vec(&Transfer { handle: 5.into(), ..transfer(0, 0, false) }).unwrap(),
+        serde_amqp::to_vec(&settle(0, 9, within)).unwrap(),
     ];
     let mut state = 11u64;
     let mut random = |below: usize| {
@@ -726,7 +783,7 @@ fn damaged_frames_never_panic() {
         peer.store(&[b"a", b"b", b"c"]);
         peer.attach_sender("orders");
         peer.receive_from("orders");
-        for _ in 0..10 {
+        for _ in 0..4 {
             let mut input = BytesMut::new();
             Frame::write(&mut input, FrameKind::Amqp, 0, |out| {
                 out.put_slice(&frames[random(frames.len())]);

@@ -1,22 +1,21 @@
 //! The transactions of a connection: its coordinator links and what they have declared.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use uuid::Uuid;
 
 use super::Shared;
 use super::error::AmqpError;
-use super::incoming::Arrived;
+use super::incoming::{Arrived, Outlet};
 use super::performative::{Enlisted, Outcome};
-use crate::broker::{Broker, Queue, Transaction, TransactionError};
+use crate::broker::{Broker, Transaction, TransactionError};
 use crate::codec::{DecodeError, Raw};
 
 /// How many transactions one connection may have open.
 const OPEN_MAX: usize = 100;
 
-const DECLARE: u64 = 0x31;
-const DISCHARGE: u64 = 0x32;
+const DECLARE: (u64, &str) = (0x31, "amqp:declare:list");
+const DISCHARGE: (u64, &str) = (0x32, "amqp:discharge:list");
 
 /// A coordinator link, by its channel and handle.
 type Coordinator = (u16, u32);
@@ -37,21 +36,27 @@ pub(super) enum Command {
 impl Command {
     /// Reads the value of a message to a coordinator.
     pub(super) fn read(value: &Raw<'_>) -> Result<Self, AmqpError> {
-        let unknown = || AmqpError::not_implemented("a coordinator takes declare and discharge");
-        let (code, fields) = value.as_described().ok_or_else(unknown)?;
+        let descriptor = value.descriptor();
+        // Some clients describe commands by number, and some by name.
+        let is = |(code, name): (u64, &str)| {
+            descriptor.is_some_and(|it| it.as_u64() == Some(code) || it.as_text() == Some(name))
+        };
+        let fields = value.undescribed();
         let field = |index| fields.items().nth(index).filter(|value: &Raw<'_>| !value.is_null());
-        match code {
-            DECLARE if field(0).is_some() => {
-                Err(AmqpError::not_implemented("the emulator has no distributed transactions"))
-            }
-            DECLARE => Ok(Self::Declare),
-            DISCHARGE => {
-                let id = field(0).and_then(|id| read_id(&id)).ok_or_else(unknown_id)?;
-                let fail = field(1).and_then(|fail| fail.as_bool()).unwrap_or(false);
-                Ok(Self::Discharge { id, fail })
-            }
-            _ => Err(unknown()),
+        if is(DECLARE) {
+            return match field(0) {
+                None => Ok(Self::Declare),
+                Some(_) => {
+                    Err(AmqpError::not_implemented("the emulator has no distributed transactions"))
+                }
+            };
         }
+        if is(DISCHARGE) {
+            let id = field(0).and_then(|id| read_id(&id)).ok_or_else(unknown_id)?;
+            let fail = field(1).and_then(|fail| fail.as_bool()).unwrap_or(false);
+            return Ok(Self::Discharge { id, fail });
+        }
+        Err(AmqpError::not_implemented("a coordinator takes declare and discharge"))
     }
 }
 
@@ -111,13 +116,13 @@ impl Transactions {
 /// Sends once a transaction is committed.
 pub(super) fn send_within(
     enlisted: Enlisted,
-    queue: &Arc<Queue>,
+    outlet: &Outlet,
     arrived: &Arrived<'_>,
     shared: &mut Shared,
 ) -> Result<Outcome, AmqpError> {
     let id = enlisted.id()?;
     let limits = shared.service.limits();
-    arrived.send_within(shared.transactions.find(id)?, queue, limits)?;
+    arrived.send_within(shared.transactions.find(id)?, outlet, limits)?;
     Ok(Outcome::InTransaction(id, Box::new(Outcome::Accepted)))
 }
 

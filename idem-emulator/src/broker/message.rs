@@ -20,6 +20,8 @@ pub(crate) struct Submission {
     pub(crate) session_id: Option<Arc<str>>,
     /// Which messages the sender wants kept together. Sessions do that already.
     pub(crate) partition_key: Option<Arc<str>>,
+    /// Where the entity sends the message on, if it is only on its way through.
+    pub(crate) destination: Option<Arc<str>>,
     /// The size of the largest application property, its name included.
     pub(crate) property_size_max: usize,
     /// The size of all that is beside the body.
@@ -37,6 +39,8 @@ pub(crate) struct Submission {
 pub(crate) struct Message {
     pub(crate) id: Option<Arc<str>>,
     pub(crate) session_id: Option<Arc<str>>,
+    /// Where it goes once it is enqueued, if its sender said so.
+    pub(crate) destination: Option<Arc<str>>,
     pub(crate) time_to_live: Option<Duration>,
     pub(crate) content: Bytes,
     /// Given once per queue, counted from 1, and kept when the message is dead-lettered.

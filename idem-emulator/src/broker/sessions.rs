@@ -27,6 +27,8 @@ struct Session {
     messages: BTreeSet<i64>,
     /// Sequence numbers of what may be handed out next.
     ready: BTreeSet<i64>,
+    /// Sequence numbers of what a fault keeps back, and with it what comes behind.
+    delayed: BTreeSet<i64>,
     /// Under which number it is among the available ones.
     available_as: Option<i64>,
     state: Option<State>,
@@ -53,6 +55,22 @@ pub(super) struct SessionLock {
 }
 
 impl Session {
+    /// What is to be handed out next.
+    fn next(&self) -> Option<i64> {
+        let first = self.ready.first().copied()?;
+        let is_held_up = self.delayed.first().is_some_and(|delayed| *delayed < first);
+        (!is_held_up).then_some(first)
+    }
+
+    /// Wakes the holder if it waits for a message.
+    fn wake_holder(&mut self) {
+        if let Some(lock) = &mut self.lock
+            && std::mem::take(&mut lock.waiting)
+        {
+            lock.holder.wake_by_ref();
+        }
+    }
+
     fn is_needless(&self) -> bool {
         self.messages.is_empty() && self.state.is_none() && self.lock.is_none()
     }
@@ -74,10 +92,20 @@ impl Sessions {
     pub(super) fn make_ready(&mut self, id: &Arc<str>, sequence_number: i64) {
         let session = self.session(id);
         session.ready.insert(sequence_number);
-        if let Some(lock) = &mut session.lock
-            && std::mem::take(&mut lock.waiting)
-        {
-            lock.holder.wake_by_ref();
+        session.wake_holder();
+        self.relist(id);
+    }
+
+    /// Keeps a message back, and what comes behind it in the session.
+    pub(super) fn delay(&mut self, id: &Arc<str>, sequence_number: i64) {
+        self.session(id).delayed.insert(sequence_number);
+        self.relist(id);
+    }
+
+    pub(super) fn end_delay(&mut self, id: &Arc<str>, sequence_number: i64) {
+        if let Some(session) = self.by_id.get_mut(id) {
+            session.delayed.remove(&sequence_number);
+            session.wake_holder();
         }
         self.relist(id);
     }
@@ -143,7 +171,7 @@ impl Sessions {
     }
 
     pub(super) fn first_ready(&self, consumer: ConsumerId) -> Option<i64> {
-        self.by_id.get(self.of(consumer)?)?.ready.first().copied()
+        self.by_id.get(self.of(consumer)?)?.next()
     }
 
     pub(super) fn ready(&self, id: &str) -> impl Iterator<Item = i64> + use<'_> {
@@ -221,6 +249,7 @@ impl Sessions {
         for session in self.by_id.values_mut() {
             session.messages.clear();
             session.ready.clear();
+            session.delayed.clear();
             session.available_as = None;
             session.state = None;
             if let Some(lock) = &mut session.lock {
@@ -239,7 +268,7 @@ impl Sessions {
             return;
         };
         let wanted = match session.lock {
-            None => session.ready.first().copied(),
+            None => session.next(),
             Some(_) => None,
         };
         if wanted == session.available_as {

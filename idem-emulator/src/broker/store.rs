@@ -389,6 +389,11 @@ impl Store {
                 match listing.delay {
                     Delay::Until(at) => {
                         self.due.insert((at, Due::Appearance(sequence_number)));
+                        if let (Some(sessions), Some(id)) =
+                            (&mut self.sessions, &listing.session_id)
+                        {
+                            sessions.delay(id, sequence_number);
+                        }
                     }
                     Delay::Never | Delay::Over => self.make_ready(listing),
                 }
@@ -412,6 +417,11 @@ impl Store {
                 match listing.delay {
                     Delay::Until(at) => {
                         self.due.remove(&(at, Due::Appearance(sequence_number)));
+                        if let (Some(sessions), Some(id)) =
+                            (&mut self.sessions, &listing.session_id)
+                        {
+                            sessions.end_delay(id, sequence_number);
+                        }
                     }
                     Delay::Never | Delay::Over => self.make_unready(listing),
                 }
@@ -438,6 +448,16 @@ impl Store {
         match (&mut self.sessions, &listing.session_id) {
             (Some(sessions), Some(id)) => sessions.make_unready(id, listing.sequence_number),
             (Some(_) | None, _) => drop(self.ready.remove(&listing.sequence_number)),
+        }
+    }
+
+    /// When a lock ends, if it has an end of its own, whatever a transaction adds to it.
+    pub(super) fn lock_end(&self, token: Uuid) -> Option<Timestamp> {
+        let lock = self.locks.get(&token)?;
+        match (&lock.reserved, &lock.span) {
+            (Some(reservation), _) => reservation.own_end,
+            (None, Span::Until(end)) => Some(*end),
+            (None, Span::Session(_)) => None,
         }
     }
 

@@ -95,7 +95,15 @@ impl<'a> Sections<'a> {
             return Err(DecodeError::Section("it occurs twice"));
         }
         let (checked, _) = Raw::split(section.bytes())?;
-        *place = Some(checked.undescribed());
+        let content = checked.undescribed();
+        let is_right = match code {
+            HEADER | PROPERTIES => content.is_list(),
+            _ => content.is_map(),
+        };
+        if !is_right {
+            return Err(DecodeError::Section("its content has the wrong type"));
+        }
+        *place = Some(content);
         Ok(())
     }
 
@@ -189,6 +197,7 @@ fn pack(sections: &Sections<'_>, assigned_id: Option<&str>) -> Submission {
         id,
         session_id: sections.session_id().map(Arc::from),
         partition_key: sections.partition_key().map(Arc::from),
+        destination: None,
         property_size_max: property_size_max(sections),
         properties_size: properties_size(&content),
         time_to_live: sections.time_to_live(),
@@ -397,15 +406,30 @@ fn properties_with_id(properties: Option<Raw<'_>>, id: &str) -> BytesMut {
 /// Writes a stored message as receivers see it. `lock` is the lock token and the end of the lock.
 pub(crate) fn render(out: &mut BytesMut, message: &Message, lock: Option<(Uuid, Timestamp)>) {
     let layout = Layout::read(&message.content).unwrap_or_default();
-    render_header(out, &layout, message.delivery_count);
-    render_delivery_annotations(out, &layout, lock.map(|(token, _)| token));
-    render_annotations(out, &layout, message, lock.map(|(_, until)| until));
+    render_head(out, &layout, message, lock);
+    out.put_slice(layout.body);
+}
+
+/// Writes a stored message as receivers see it, without its body.
+pub(crate) fn render_without_body(out: &mut BytesMut, message: &Message) {
+    let layout = Layout::read(&message.content).unwrap_or_default();
+    render_head(out, &layout, message, None);
+}
+
+fn render_head(
+    out: &mut BytesMut,
+    layout: &Layout<'_>,
+    message: &Message,
+    lock: Option<(Uuid, Timestamp)>,
+) {
+    render_header(out, layout, message.delivery_count);
+    render_delivery_annotations(out, layout, lock.map(|(token, _)| token));
+    render_annotations(out, layout, message, lock.map(|(_, until)| until));
     match message.expires_at {
         None => out.put_slice(layout.properties),
-        Some(at) => render_properties_with_expiry(out, &layout, at),
+        Some(at) => render_properties_with_expiry(out, layout, at),
     }
-    render_application_properties(out, &layout, message);
-    out.put_slice(layout.body);
+    render_application_properties(out, layout, message);
 }
 
 /// The properties with `absolute-expiry-time` set.
@@ -605,6 +629,7 @@ mod tests {
             content: submission.content,
             sequence_number: 7,
             session_id: submission.session_id,
+            destination: None,
             time_to_live: submission.time_to_live,
             state: MessageState::Active,
             enqueued_at: Timestamp::from_milliseconds(1000),
@@ -701,6 +726,26 @@ mod tests {
     fn sections_that_are_unknown_or_occur_twice_are_refused() {
         assert!(Sections::split(&[PROPERTIES_SECTION, PROPERTIES_SECTION].concat()).is_err());
         assert!(Sections::split(&[0x00, 0x53, 0x99, 0x45]).is_err());
+    }
+
+    /// The elements of an array share one type code: they cannot be handed on one by one.
+    #[test]
+    fn sections_are_lists_or_maps_as_they_should_be() {
+        let array: [u8; 9] = [0x00, 0x53, 0x73, 0xe0, 4, 1, 0xa1, 1, b'x'];
+        assert!(Raw::split(&array).is_ok(), "it is a value");
+        assert!(Sections::split(&array).is_err());
+        for section in [HEADER, PROPERTIES] {
+            let mut bytes = BytesMut::new();
+            encode::descriptor(&mut bytes, section);
+            encode::map(&mut bytes, 0, |_| {});
+            assert!(Sections::split(&bytes).is_err(), "{section:x}");
+        }
+        for section in [DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, APPLICATION_PROPERTIES] {
+            let mut bytes = BytesMut::new();
+            encode::descriptor(&mut bytes, section);
+            encode::list(&mut bytes, 0, |_| {});
+            assert!(Sections::split(&bytes).is_err(), "{section:x}");
+        }
     }
 
     #[test]

@@ -141,6 +141,11 @@ impl<'a> Raw<'a> {
         self.code == 0x40
     }
 
+    /// Not an array: its elements have no encodings of their own.
+    pub(crate) fn is_list(&self) -> bool {
+        matches!(self.code, 0x45 | 0xc0 | 0xd0)
+    }
+
     pub(crate) fn is_map(&self) -> bool {
         matches!(self.code, 0xc1 | 0xd1)
     }

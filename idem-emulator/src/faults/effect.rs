@@ -70,6 +70,8 @@ pub(crate) enum SettlementFault {
 pub(crate) enum RequestFault {
     /// It is neither done nor answered.
     Lose,
+    /// The same, and the connection is cut.
+    LoseAndCut,
     /// It is refused, as by a busy server.
     Refuse,
     /// It is not done, and answered as if it had taken too long.
@@ -154,6 +156,7 @@ impl Fault {
             FaultKind::RefuseSend => Effect::Send(SendFault::Refuse),
             FaultKind::DetachAtSend => Effect::Send(SendFault::Detach),
             FaultKind::LoseRequest => Effect::Request(RequestFault::Lose),
+            FaultKind::DropConnectionAtRequest => Effect::Request(RequestFault::LoseAndCut),
             FaultKind::RefuseRequest => Effect::Request(RequestFault::Refuse),
             FaultKind::TimeOutRequest => Effect::Request(RequestFault::TimeOut),
         }

@@ -56,6 +56,8 @@ pub enum FaultKind {
     DetachAtSend,
     /// See [`Fault::lose_request`].
     LoseRequest,
+    /// See [`Fault::drop_connection_at_request`].
+    DropConnectionAtRequest,
     /// See [`Fault::refuse_request`].
     RefuseRequest,
     /// See [`Fault::time_out_request`].
@@ -150,7 +152,8 @@ impl Fault {
     }
 
     /// At a delivery: it does not happen, and nobody is handed the message for this long, by the
-    /// emulator's clock. Other messages go first. A message is not delayed twice.
+    /// emulator's clock. Other messages go first, but for those behind it in its session. A message is
+    /// not delayed twice.
     pub fn delay_delivery(by: Duration) -> Self {
         Self { by, ..Self::new(FaultKind::DelayDelivery) }
     }
@@ -248,6 +251,11 @@ impl Fault {
         Self::new(FaultKind::LoseRequest)
     }
 
+    /// At a request: it is not done, and the connection is cut without an AMQP close.
+    pub fn drop_connection_at_request() -> Self {
+        Self::new(FaultKind::DropConnectionAtRequest)
+    }
+
     /// At a request: it is not done, and answered with status 503, `com.microsoft:server-busy`.
     pub fn refuse_request() -> Self {
         Self::new(FaultKind::RefuseRequest)
@@ -258,8 +266,9 @@ impl Fault {
         Self::new(FaultKind::TimeOutRequest)
     }
 
-    /// Only on this entity: a queue, a topic or `topic/Subscriptions/subscription`, or the last with
-    /// `/$DeadLetterQueue`. Case does not matter.
+    /// Only on this entity: a queue, a topic or `topic/Subscriptions/subscription`, with
+    /// `/$DeadLetterQueue` or `/$Transfer/$DeadLetterQueue` after it for its dead letters. Case does not
+    /// matter.
     pub fn on(mut self, entity: impl Into<String>) -> Self {
         self.entity = Some(entity.into());
         self

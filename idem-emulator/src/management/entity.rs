@@ -7,7 +7,7 @@ use crate::broker::{
 };
 use crate::codec::DecodeError;
 use crate::codec::message::Sections;
-use crate::faults::RequestFault;
+use crate::faults::{Ending, RequestFault};
 use crate::rules::RuleError;
 
 pub(super) fn reply(node: &Node, request: &Sections<'_>) -> (Reply, Acknowledgement) {
@@ -15,23 +15,21 @@ pub(super) fn reply(node: &Node, request: &Sections<'_>) -> (Reply, Acknowledgem
         None => {
             perform(node, request).unwrap_or_else(|problem| (problem.reply(), Acknowledgement::Now))
         }
-        Some(fault) => {
-            let acknowledgement = match fault {
-                RequestFault::Lose => Acknowledgement::Never,
-                RequestFault::Refuse | RequestFault::TimeOut => Acknowledgement::Now,
-            };
-            (faulty(fault), acknowledgement)
-        }
+        Some(fault) => faulty(fault),
     }
 }
 
-fn faulty(fault: RequestFault) -> Reply {
+/// What becomes of a request that a fault keeps from being done.
+fn faulty(fault: RequestFault) -> (Reply, Acknowledgement) {
     let text = "A fault rule of the emulator says so. Try again later.";
+    let time_out = || Reply::error(408, "com.microsoft:timeout", text);
     match fault {
-        RequestFault::Refuse => Reply::error(503, "com.microsoft:server-busy", text),
-        RequestFault::TimeOut | RequestFault::Lose => {
-            Reply::error(408, "com.microsoft:timeout", text)
+        RequestFault::Lose => (time_out(), Acknowledgement::Never),
+        RequestFault::LoseAndCut => (time_out(), Acknowledgement::ConnectionEnds(Ending::Cut)),
+        RequestFault::Refuse => {
+            (Reply::error(503, "com.microsoft:server-busy", text), Acknowledgement::Now)
         }
+        RequestFault::TimeOut => (time_out(), Acknowledgement::Now),
     }
 }
 

@@ -7,7 +7,7 @@ use super::arguments::Arguments;
 use super::entity::Problem;
 use crate::broker::{Kind, Node, Part, ReceiveMode};
 use crate::clock::Timestamp;
-use crate::codec::message::{Sections, render, submission};
+use crate::codec::message::{Sections, render, render_without_body, submission};
 use crate::codec::{Raw, encode};
 
 /// How many messages one peek returns, and one receive by sequence number.
@@ -32,11 +32,16 @@ pub(super) fn peek(node: &Node, body: &Arguments<'_>) -> Result<Reply, Problem> 
     }
     let from = body.optional("from-sequence-number", "a number", Raw::as_i64)?.unwrap_or(0);
     let count = message_count(body)?.unwrap_or(1).min(MESSAGES_MAX);
+    let omits_body = body.optional("omit-message-body", "a boolean", Raw::as_bool)?;
     let mut encoded: Vec<BytesMut> = Vec::new();
     let mut size = 0;
     for (message, _) in node.queue.peek(node.part, session_id, from, count) {
         let mut out = BytesMut::new();
-        render(&mut out, &message, None);
+        if omits_body == Some(true) {
+            render_without_body(&mut out, &message);
+        } else {
+            render(&mut out, &message, None);
+        }
         size += out.len();
         if size > PEEK_BYTES_MAX && !encoded.is_empty() {
             break;

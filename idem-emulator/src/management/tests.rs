@@ -232,6 +232,7 @@ fn malformed_arguments_are_refused_by_every_operation() {
         ),
         ("orders", "peek-message", vec![("from-sequence-number", text())]),
         ("orders", "peek-message", vec![("message-count", text())]),
+        ("orders", "peek-message", vec![("omit-message-body", text())]),
         ("orders", "peek-message", vec![("message-count", Value::Int(-1))]),
         ("orders", "peek-message", vec![("message-count", Value::Int(0))]),
         ("sessions", "peek-message", vec![("session-id", Value::Int(1))]),
@@ -391,6 +392,26 @@ fn arguments_of_any_type_never_stop_an_operation() {
             let known = [200, 204, 400, 404, 410];
             assert!(known.contains(&seen.status), "{operation} {value:?}: {}", seen.status);
         }
+    }
+}
+
+#[test]
+fn a_message_is_peeked_without_its_body_on_request() {
+    let desk = Desk::new();
+    let sent: WireMessage<AmqpValue<Value>> = WireMessage::builder()
+        .properties(Properties { subject: Some("s".to_owned()), ..Properties::default() })
+        .body(AmqpValue(Value::String("a long body".to_owned())))
+        .build();
+    let bytes = serde_amqp::to_vec(&Serializable(&sent)).unwrap();
+    let submission = crate::codec::message::submission(&Sections::split(&bytes).unwrap(), false);
+    desk.broker.node("orders").unwrap().queue.send(vec![submission]).unwrap();
+    for (omits, expected) in [(false, true), (true, false)] {
+        let body = [("omit-message-body", Value::Bool(omits))];
+        let seen = desk.ask("orders", "com.microsoft:peek-message", &body);
+        let Value::List(messages) = field(&seen.body, "messages") else { panic!("{seen:?}") };
+        let Value::Binary(peeked) = field(&messages[0], "message") else { panic!("{messages:?}") };
+        let contains = |text: &str| peeked.windows(text.len()).any(|it| it == text.as_bytes());
+        assert_eq!((contains("a long body"), contains("x-opt-sequence-number")), (expected, true));
     }
 }
 

@@ -260,6 +260,7 @@ fn every_kind_of_fault_can_be_armed() {
         "refuse_send",
         "detach_at_send",
         "lose_request",
+        "drop_connection_at_request",
         "refuse_request",
         "time_out_request",
     ];

@@ -404,6 +404,25 @@ fn a_refused_send_is_told_and_stores_nothing() {
 }
 
 #[test]
+fn a_request_can_be_lost_with_its_connection() {
+    with_manual_clock(async |emulator, _clock| {
+        let fault = Fault::drop_connection_at_request().operation("peek-message").times(1);
+        let fault = emulator.faults().add(fault);
+        let mut client = connect(emulator).await;
+        send_once(&mut client, message("m-1")).await;
+        let mut first = receiver(&mut client).await;
+        // The client fails, or connects again and asks again.
+        let _lost = first.peek_message(None).await;
+        event(emulator, |event| event.kind == fired(FaultKind::DropConnectionAtRequest)).await;
+        event(emulator, |event| event.kind == EventKind::ConnectionClosed).await;
+        assert_eq!(fault.fired(), 1);
+        let mut client = connect(emulator).await;
+        let mut second = receiver(&mut client).await;
+        assert!(second.peek_message(None).await.unwrap().is_some());
+    });
+}
+
+#[test]
 fn failing_requests_are_told_by_operation() {
     with_manual_clock(async |emulator, _clock| {
         let faults = emulator.faults();

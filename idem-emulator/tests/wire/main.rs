@@ -10,6 +10,7 @@ mod cases;
 mod control;
 mod entities;
 mod faults;
+mod load;
 mod locks;
 mod protocol;
 mod queues;

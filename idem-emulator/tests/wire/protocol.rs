@@ -10,14 +10,14 @@ use tokio::net::TcpStream;
 use crate::support::*;
 
 const SASL_HEADER: &[u8] = b"AMQP\x03\x01\x00\x00";
-const AMQP_HEADER: &[u8] = b"AMQP\x00\x01\x00\x00";
+pub(crate) const AMQP_HEADER: &[u8] = b"AMQP\x00\x01\x00\x00";
 /// `sasl-init` with the mechanism ANONYMOUS.
 const SASL_INIT: &[u8] =
     b"\x00\x00\x00\x19\x02\x01\x00\x00\x00\x53\x41\xc0\x0c\x01\xa3\x09ANONYMOUS";
 /// `open` with the container id `x`.
-const OPEN: &[u8] = b"\x00\x00\x00\x11\x02\x00\x00\x00\x00\x53\x10\xc0\x04\x01\xa1\x01x";
+pub(crate) const OPEN: &[u8] = b"\x00\x00\x00\x11\x02\x00\x00\x00\x00\x53\x10\xc0\x04\x01\xa1\x01x";
 /// `begin` with windows of 10.
-const BEGIN: &[u8] =
+pub(crate) const BEGIN: &[u8] =
     b"\x00\x00\x00\x14\x02\x00\x00\x00\x00\x53\x11\xc0\x07\x04\x40\x43\x52\x0a\x52\x0a";
 
 /// Sends bytes, and reads until the emulator hangs up.
@@ -124,6 +124,33 @@ fn malformed_input_ends_the_connection_with_its_condition() {
 
             let opened = emulator.events().totals().connection_opened;
             event(emulator, |_| emulator.events().totals().connection_closed == opened).await;
+        },
+    );
+}
+
+#[test]
+fn a_login_that_cannot_be_read_is_refused_with_its_code() {
+    with_orders(
+        |queue| queue,
+        async |emulator| {
+            // The outcome's descriptor, a list of two with its size, and a code.
+            let outcome = |code| [&b"\0\x53\x44\xd0\0\0\0\x07\0\0\0\x02\x50"[..], &[code]].concat();
+            let unknown: &[u8] = b"\0\0\0\x13\x02\x01\0\0\0\x53\x41\xc0\x06\x01\xa3\x03OIL";
+            let cases: [(&str, &[u8], u8); 5] = [
+                ("an unknown mechanism", unknown, 1),
+                ("no mechanism", b"\0\0\0\x0c\x02\x01\0\0\0\x53\x41\x45", 2),
+                ("another performative", b"\0\0\0\x0c\x02\x01\0\0\0\x53\x44\x45", 2),
+                ("an AMQP frame", OPEN, 2),
+                ("no value", b"\0\0\0\x09\x02\x01\0\0\x3f", 2),
+            ];
+            for (what, bytes, code) in cases {
+                let answer = answer_to(emulator, &[SASL_HEADER, bytes]).await;
+                let outcome = outcome(code);
+                let is_there = answer.windows(outcome.len()).any(|window| window == outcome);
+                assert!(is_there, "{what}: {answer:x?}");
+            }
+            let accepted = answer_to(emulator, &[SASL_HEADER, SASL_INIT, &[0; 8]]).await;
+            assert!(accepted.ends_with(AMQP_HEADER), "what follows is another protocol");
         },
     );
 }
@@ -325,31 +352,4 @@ fn a_dropped_emulator_cuts_its_connections() {
             tokio::time::timeout(PATIENCE, socket.read(&mut buffer)).await.expect("it hangs up");
         assert!(matches!(read, Ok(0) | Err(_)));
     });
-}
-
-#[test]
-fn a_thousand_idle_connections_do_not_slow_the_others() {
-    with_orders(
-        |queue| queue,
-        async |emulator| {
-            let mut idle = Vec::new();
-            for _ in 0..1000 {
-                let mut socket = TcpStream::connect(("127.0.0.1", emulator.port())).await.unwrap();
-                socket.write_all(&[AMQP_HEADER, OPEN, BEGIN].concat()).await.unwrap();
-                idle.push(socket);
-            }
-            event(emulator, |_| emulator.events().totals().connection_opened == 1000).await;
-            let mut client = connect(emulator).await;
-            let mut sender = sender(&mut client).await;
-            let mut receiver = prefetching_receiver(&mut client, 10).await;
-            for number in 0..100 {
-                send(&mut sender, &format!("m-{number}")).await;
-                let received = next(&mut receiver).await;
-                receiver.complete_message(&received).await.unwrap();
-            }
-            event(emulator, |_| emulator.events().totals().completed == 100).await;
-            assert_eq!(emulator.events().totals().connection_closed, 0);
-            client.dispose().await.unwrap();
-        },
-    );
 }

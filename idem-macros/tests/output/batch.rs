@@ -19,6 +19,8 @@ where
         scope: ::core::concat!(::core::env!("CARGO_PKG_NAME"), "::", "store"),
         level: ::idem_runtime::__private::Level::Two,
         key: &["entry_no"],
+        constraint: ::core::option::Option::None,
+        same: &[],
     };
     type Message = Entry;
     type Work = Tx<Postgres>;

@@ -17,6 +17,8 @@ where
         scope: ::core::concat!(::core::env!("CARGO_PKG_NAME"), "::", "send_mail"),
         level: ::idem_runtime::__private::Level::One,
         key: &[],
+        constraint: ::core::option::Option::None,
+        same: &[],
     };
     type Message = Mail;
     type Work = Tx<Sqlite>;

@@ -23,6 +23,8 @@ where
         scope: "orders.place",
         level: ::idem_runtime::__private::Level::Two,
         key: &["customer_id", "address.postcode"],
+        constraint: ::core::option::Option::None,
+        same: &[],
     };
     type Message = PlaceOrder;
     type Work = Tx<Postgres>;

@@ -15,6 +15,8 @@ impl<
         scope: ::core::concat!(::core::env!("CARGO_PKG_NAME"), "::", "set_price"),
         level: ::idem_runtime::__private::Level::Zero,
         key: &[],
+        constraint: ::core::option::Option::None,
+        same: &[],
     };
     type Message = Price;
     type Work = ::idem_runtime::__private::NoTransaction;

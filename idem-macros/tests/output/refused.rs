@@ -17,6 +17,8 @@ impl<
         scope: "",
         level: ::idem_runtime::__private::Level::Zero,
         key: &[],
+        constraint: ::core::option::Option::None,
+        same: &[],
     };
     type Message = ();
     type Work = ::idem_runtime::__private::NoTransaction;

@@ -15,6 +15,8 @@ where
         scope: ::core::concat!(::core::env!("CARGO_PKG_NAME"), "::", "charge"),
         level: ::idem_runtime::__private::Level::Two,
         key: &["order_no"],
+        constraint: ::core::option::Option::None,
+        same: &["amount_cents", "payer.iban"],
     };
     type Message = Order;
     type Work = Tx<Postgres>;

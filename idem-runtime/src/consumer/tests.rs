@@ -16,10 +16,12 @@ use crate::delivery::{Delivery, SourceId};
 use crate::handler::{Context, Handler, HandlerSpec, Level, State};
 use crate::handler::{FromContext, Requirements};
 use crate::horizon::{Horizon, Retention};
-use crate::key::{Digest, KeyEncoder};
+use crate::key::{Digest, KeyEncoder, KeyValue};
 use crate::outcome::{Chain, Failure, Reply};
 use crate::settle::Settlement;
-use crate::store::{Claim, Claimed, Earlier, Fault, ScopeKeys, StoreError, Work};
+use crate::store::{
+    Claim, Claimed, Constraint, Earlier, Fault, Names, ScopeKeys, StoreError, Work,
+};
 
 const LOCK: Duration = Duration::from_secs(10);
 
@@ -181,6 +183,10 @@ impl Work<ScriptedStore> for ScriptedWork {
         Ok(())
     }
 
+    async fn mark(&mut self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     async fn may_be_forgotten(
         &mut self,
         _: &'static str,
@@ -207,6 +213,10 @@ impl Store for ScriptedStore {
     type Transaction = Box<()>;
 
     const MIGRATIONS: &'static [&'static str] = &[];
+
+    fn with_names(self, _: Names) -> Result<Self, StoreError> {
+        Ok(self)
+    }
 
     async fn begin(&self) -> Result<Box<()>, StoreError> {
         Ok(Box::new(()))
@@ -266,6 +276,28 @@ impl Store for ScriptedStore {
         Ok(0)
     }
 
+    async fn mark(_: &mut Box<()>) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn constraint(&self, name: &'static str) -> Result<Constraint, StoreError> {
+        let (schema, table, columns, table_columns) = Default::default();
+        Ok(Constraint { name: name.to_owned(), schema, table, columns, table_columns })
+    }
+
+    fn violates(_: &(dyn std::error::Error + 'static), _: &Constraint) -> bool {
+        false
+    }
+
+    async fn agreement(
+        &self,
+        _: &Constraint,
+        _: &[KeyValue],
+        _: &[(&'static str, &KeyValue)],
+    ) -> Result<Option<Vec<bool>>, StoreError> {
+        Ok(None)
+    }
+
     async fn migrate(&self) -> Result<(), StoreError> {
         Ok(())
     }
@@ -295,8 +327,14 @@ struct Running {
 struct Obedient;
 
 impl Handler<ScriptedStore> for Obedient {
-    const SPEC: HandlerSpec =
-        HandlerSpec { name: "obey", scope: "test::obey", level: Level::Two, key: &["then"] };
+    const SPEC: HandlerSpec = HandlerSpec {
+        name: "obey",
+        scope: "test::obey",
+        level: Level::Two,
+        key: &["then"],
+        constraint: None,
+        same: &[],
+    };
 
     type Message = Instruction;
     type Work = ScriptedWork;

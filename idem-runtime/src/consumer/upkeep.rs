@@ -21,8 +21,8 @@ const ALIVE_EVERY: Duration = Duration::from_secs(30);
 const PRUNE_EVERY: Duration = Duration::from_secs(5 * 60);
 
 impl<S: Store> Shared<S> {
-    /// Refuses a handler whose scope has keys of another kind in the ledger, and says that this
-    /// consumer is alive.
+    /// Refuses a handler whose scope has keys of another kind in the ledger, or whose constraint
+    /// proves nothing, and says that this consumer is alive.
     pub(super) async fn enter_ledger(&self) -> Result<(), StoreError> {
         let spec = self.handler.spec();
         if spec.level == Level::Zero {
@@ -34,6 +34,9 @@ impl<S: Store> Shared<S> {
             key: spec.key.join(", "),
         };
         store::register(&self.store, &keys).await?;
+        if let Some(constraint) = spec.constraint {
+            store::constraint(&self.store, constraint, spec.key, spec.same).await?;
+        }
         match self.retention {
             Some(retention) => store::keep_alive(&self.store, spec.scope, retention).await,
             None => Ok(()),

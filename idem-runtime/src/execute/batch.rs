@@ -5,7 +5,7 @@ use std::panic::AssertUnwindSafe;
 
 use futures_util::FutureExt;
 
-use super::{Proof, execute, is_provable, met, not_committed, not_started, prepare};
+use super::{Identity, Proof, execute, is_provable, met, not_committed, not_started, prepare};
 use crate::handler::{Context, Handler};
 use crate::key::Digest;
 use crate::outcome::{Outcome, Reply};
@@ -38,7 +38,16 @@ pub async fn execute_batch<H: Handler<S>, S: Store>(
 struct Member<'a> {
     index: usize,
     context: &'a Context,
-    claim: Option<Claim>,
+    identity: Identity,
+}
+
+impl Member<'_> {
+    fn claim(&self) -> Option<&Claim> {
+        match &self.identity {
+            Identity::Claim(claim) => Some(claim),
+            Identity::None | Identity::Guarded(_) => None,
+        }
+    }
 }
 
 /// What the transaction came to, by the deliveries' indexes, if it commits.
@@ -104,10 +113,11 @@ fn gather<'a, H: Handler<S>, S: Store>(
     let (mut messages, mut members) = (Vec::new(), Vec::new());
     for ((index, context), outcome) in contexts.iter().enumerate().zip(outcomes) {
         match prepare::<H, S>(context.delivery()) {
-            Ok((message, claim)) => {
-                if claim.as_ref().is_none_or(|claim| seen.insert(claim.digest)) {
+            Ok((message, identity)) => {
+                let member = Member { index, context, identity };
+                if member.claim().is_none_or(|claim| seen.insert(claim.digest)) {
                     messages.push(message);
-                    members.push(Member { index, context, claim });
+                    members.push(member);
                 }
             }
             Err(refused) => *outcome = Some(refused),
@@ -127,18 +137,17 @@ async fn run<H: Handler<S>, S: Store>(
     let claimed = claim(work, &members).await.ok()?;
     let (mut new, mut new_messages, mut contexts) = (vec![], vec![], vec![]);
     for ((message, member), claimed) in messages.into_iter().zip(members).zip(claimed) {
-        let Member { index, context, claim } = member;
-        match (claimed, &claim) {
+        match (claimed, member.claim()) {
             (Claimed::Ours, claim) => {
                 if let Some(claim) = claim {
-                    is_provable(work, claim, context.delivery()).await.ok()?;
+                    is_provable(work, claim, member.context.delivery()).await.ok()?;
                 }
-                new.push((index, claim.as_ref().map(|claim| claim.digest)));
+                new.push((member.index, claim.map(|claim| claim.digest)));
                 new_messages.push(message);
-                contexts.push(context);
+                contexts.push(member.context);
             }
             (Claimed::Before(earlier), Some(claim)) => {
-                ran.earlier.push((index, met(claim, earlier)));
+                ran.earlier.push((member.index, met(claim, earlier)));
             }
             (Claimed::Before(_), None) | (Claimed::Busy, _) => return None,
         }
@@ -157,12 +166,14 @@ async fn claim<S: Store>(
     work: &mut impl Work<S>,
     members: &[Member<'_>],
 ) -> Result<Vec<Claimed>, StoreError> {
-    let claims: Vec<&Claim> = members.iter().filter_map(|member| member.claim.as_ref()).collect();
-    match claims.is_empty() {
-        // Level 0.
-        true => Ok(members.iter().map(|_| Claimed::Ours).collect()),
-        false => work.claim_many(&claims).await,
+    let claims: Vec<&Claim> = members.iter().filter_map(Member::claim).collect();
+    if !claims.is_empty() {
+        return work.claim_many(&claims).await;
     }
+    if members.iter().any(|member| matches!(member.identity, Identity::Guarded(_))) {
+        work.mark().await?;
+    }
+    Ok(members.iter().map(|_| Claimed::Ours).collect())
 }
 
 async fn keep<S: Store>(

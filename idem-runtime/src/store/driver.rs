@@ -2,10 +2,44 @@
 
 use std::error::Error;
 
+use sqlx::QueryBuilder;
 use sqlx::error::DatabaseError;
 use sqlx_core::transaction::TransactionManager;
 
 use super::{Fault, NESTED_TRANSACTION, StoreError};
+use crate::key::KeyValue;
+
+/// The statement that reads the row of a constraint and compares columns of it.
+pub(super) struct Agreement<'a> {
+    /// Table and columns, quoted.
+    pub(super) table: String,
+    pub(super) columns: Vec<String>,
+    pub(super) key: &'a [KeyValue],
+    pub(super) same: Vec<(String, &'a KeyValue)>,
+    /// What compares, whatever is null.
+    pub(super) is_same: &'static str,
+}
+
+impl Agreement<'_> {
+    /// `bind` adds a value as the engine compares it with a column.
+    pub(super) fn query<DB: sqlx::Database>(
+        &self,
+        bind: fn(&mut QueryBuilder<DB>, &KeyValue) -> Result<(), StoreError>,
+    ) -> Result<QueryBuilder<DB>, StoreError> {
+        let mut query = QueryBuilder::new("SELECT ");
+        for (column, value) in &self.same {
+            query.push(column).push(self.is_same);
+            bind(&mut query, value)?;
+            query.push(", ");
+        }
+        query.push("1 FROM ").push(&self.table);
+        for (number, (column, value)) in self.columns.iter().zip(self.key).enumerate() {
+            query.push(if number == 0 { " WHERE " } else { " AND " }).push(column).push(" = ");
+            bind(&mut query, value)?;
+        }
+        Ok(query)
+    }
+}
 
 /// Begins a transaction on a connection of the pool.
 ///
@@ -55,19 +89,38 @@ pub(super) async fn roll_back<DB: sqlx::Database>(mut transaction: sqlx::Transac
 }
 
 /// What the database's part in a handler's error means, also behind the handler's own types.
-///
-/// `anyhow` hides the driver's error, but not what that error has for its source: the server's.
 pub(super) fn fault_in(
     error: &(dyn Error + 'static),
     of_server: fn(&dyn DatabaseError) -> Fault,
 ) -> Option<Fault> {
+    Some(match part_of_database(error)? {
+        Part::Driver(error) => fault(error, of_server),
+        Part::Server(error) => of_server(error),
+    })
+}
+
+/// The server's error in a handler's.
+pub(super) fn server_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a dyn DatabaseError> {
+    match part_of_database(error)? {
+        Part::Driver(error) => error.as_database_error(),
+        Part::Server(error) => Some(error),
+    }
+}
+
+enum Part<'a> {
+    Driver(&'a sqlx::Error),
+    Server(&'a dyn DatabaseError),
+}
+
+/// `anyhow` hides the driver's error, but not what that error has for its source: the server's.
+fn part_of_database<'a>(error: &'a (dyn Error + 'static)) -> Option<Part<'a>> {
     let mut next = Some(error);
     while let Some(error) = next {
         if let Some(error) = error.downcast_ref::<sqlx::Error>() {
-            return Some(fault(error, of_server));
+            return Some(Part::Driver(error));
         }
         if let Some(error) = error.downcast_ref::<Box<dyn DatabaseError>>() {
-            return Some(of_server(error.as_ref()));
+            return Some(Part::Server(error.as_ref()));
         }
         next = error.source();
     }

@@ -26,13 +26,39 @@ pub(super) fn met(found: Option<Row>) -> Result<Claimed, StoreError> {
     }
 }
 
+pub(super) fn no_constraint(name: &str) -> StoreError {
+    let problem = format!(
+        "there is no unique constraint `{name}` in this database; create it, or name it as the \
+         catalogue does"
+    );
+    StoreError::found(problem, Fault::Refused)
+}
+
+/// Refuses a constraint that lacks something.
+pub(super) fn proves(name: &str, conditions: &[(bool, &str)]) -> Result<(), StoreError> {
+    let lacking: Vec<&str> =
+        conditions.iter().filter(|(holds, _)| !holds).map(|(_, problem)| *problem).collect();
+    if lacking.is_empty() {
+        return Ok(());
+    }
+    let problem = format!(
+        "constraint `{name}` does not prove that a message was handled: it {}",
+        lacking.join(", and it ")
+    );
+    Err(StoreError::found(problem, Fault::Refused))
+}
+
+/// An integer that every engine has.
+pub(super) fn integer(value: i128) -> Result<i64, StoreError> {
+    i64::try_from(value).map_err(|_| {
+        StoreError::found("a key of a constraint has an integer beyond 64 bits", Fault::Refused)
+    })
+}
+
 /// Whole seconds as the ledger has them.
 pub(super) fn seconds(duration: Duration) -> i64 {
     i64::try_from(duration.as_secs()).unwrap_or(i64::MAX / 4).min(i64::MAX / 4)
 }
-
-/// After how many seconds without a sign of life a consumer was not running.
-pub(super) const GAP: i64 = 90;
 
 /// What became of each of many claims: ours where it was inserted, and a committed row otherwise.
 pub(super) fn claimed(
@@ -66,6 +92,19 @@ pub(super) fn in_order<'a>(claims: &[&'a Claim]) -> Vec<&'a Claim> {
     let mut sorted = claims.to_vec();
     sorted.sort_unstable_by_key(|claim| claim.digest);
     sorted
+}
+
+/// Refuses a schema on an engine that has none of its own.
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
+pub(super) fn without_schema(
+    names: super::Names,
+    engine: &str,
+) -> Result<super::Names, StoreError> {
+    if names.schema_name().is_none() {
+        return Ok(names);
+    }
+    let problem = format!("{engine} has no schemas within a database; use a prefix in its place");
+    Err(StoreError::found(problem, Fault::Refused))
 }
 
 /// A reply is written to our own claim or to none.

@@ -11,8 +11,11 @@ mod ledger;
 mod migration;
 #[cfg(feature = "mysql")]
 mod mysql;
+mod names;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+mod scopes;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 #[cfg(feature = "sqlserver")]
@@ -26,6 +29,8 @@ use std::fmt;
 use std::future::Future;
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
+
+pub use names::Names;
 
 #[cfg(feature = "mysql")]
 pub use mysql::{Mysql, MysqlTransaction};
@@ -41,7 +46,7 @@ use tokio::time::timeout;
 
 use crate::backoff::Backoff;
 use crate::horizon::Retention;
-use crate::key::{Digest, Fingerprint};
+use crate::key::{Digest, Fingerprint, KeyValue};
 use crate::outcome::{Chain, Reply};
 use step::Step;
 
@@ -55,6 +60,13 @@ pub trait Store: Clone + Send + Sync + 'static {
 
     /// The SQL that makes the ledger's tables, a file a version, in order.
     const MIGRATIONS: &'static [&'static str];
+
+    /// Gives the ledger's tables other names.
+    ///
+    /// # Errors
+    ///
+    /// Where the engine has no schemas.
+    fn with_names(self, names: Names) -> Result<Self, StoreError>;
 
     /// Opens a transaction at read committed, or what the engine has in its place.
     fn begin(&self) -> impl Future<Output = Result<Self::Transaction, StoreError>> + Send;
@@ -103,6 +115,30 @@ pub trait Store: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Fate, StoreError>> + Send {
         async { Ok(Fate::Unknown) }
     }
+
+    /// Has the server name the transaction, where nothing is claimed in it.
+    fn mark(
+        transaction: &mut Self::Transaction,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Finds a unique constraint in the catalogue, and refuses one that proves nothing: it has to be
+    /// there once, and be unique, valid, immediate and for all rows, on columns that are never null.
+    fn constraint(
+        &self,
+        name: &'static str,
+    ) -> impl Future<Output = Result<Constraint, StoreError>> + Send;
+
+    /// Whether an error that a handler returned is the violation of exactly this constraint.
+    fn violates(error: &(dyn Error + 'static), constraint: &Constraint) -> bool;
+
+    /// Reads the committed row with this key of a constraint, and tells of each of these columns
+    /// whether it agrees; `None` if there is no such row.
+    fn agreement(
+        &self,
+        constraint: &Constraint,
+        key: &[KeyValue],
+        same: &[(&'static str, &KeyValue)],
+    ) -> impl Future<Output = Result<Option<Vec<bool>>, StoreError>> + Send;
 
     /// Whether the handler, which has failed, ended the transaction before: what it wrote may be
     /// committed in part, and its claim with it.
@@ -176,7 +212,7 @@ pub trait Store: Clone + Send + Sync + 'static {
 /// failed statement.
 ///
 /// Settings of the session must be `LOCAL`: a `search_path` left behind on the pooled connection
-/// would hide the ledger from the next message.
+/// would hide the ledger from the next message, unless it has a [schema](Names::schema) of its own.
 pub struct Tx<S: Store> {
     transaction: S::Transaction,
     /// A claim that is there if the transaction is committed; of many, one of them.
@@ -214,6 +250,9 @@ pub trait Work<S: Store>: Sized + Send {
 
     /// Claims a key for it.
     fn claim(&mut self, claim: &Claim) -> impl Future<Output = Result<Claimed, StoreError>> + Send;
+
+    /// Has the server name it, where nothing is claimed.
+    fn mark(&mut self) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Whether a claim that was made at this time may have been pruned.
     fn may_be_forgotten(
@@ -260,6 +299,10 @@ impl<S: Store> Work<S> for Tx<S> {
         Ok(claimed)
     }
 
+    async fn mark(&mut self) -> Result<(), StoreError> {
+        in_time("begin", Fault::Unavailable, S::mark(&mut self.transaction)).await
+    }
+
     async fn may_be_forgotten(
         &mut self,
         scope: &'static str,
@@ -268,7 +311,7 @@ impl<S: Store> Work<S> for Tx<S> {
         let pruned_before = S::pruned_before(&mut self.transaction, scope);
         let pruned_before =
             in_time("read what was pruned", Fault::Unavailable, pruned_before).await?;
-        Ok(at.unix_timestamp() < pruned_before)
+        Ok((at - CLOCKS_DIFFER_MAX).unix_timestamp() < pruned_before)
     }
 
     async fn claim_many(&mut self, claims: &[&Claim]) -> Result<Vec<Claimed>, StoreError> {
@@ -312,6 +355,48 @@ pub(crate) async fn find<S: Store>(
     digest: Digest,
 ) -> Result<Option<Earlier>, StoreError> {
     in_time("read the claim", Fault::Unavailable, store.find(digest)).await
+}
+
+/// Finds the constraint that stands in place of a handler's claims, and refuses one that has other
+/// columns than the handler's key has fields, or whose table lacks a column that must agree.
+pub(crate) async fn constraint<S: Store>(
+    store: &S,
+    name: &'static str,
+    key: &[&str],
+    same: &[&str],
+) -> Result<Constraint, StoreError> {
+    let constraint = store.constraint(name);
+    let constraint = in_time("read the catalogue", Fault::Unavailable, constraint).await?;
+    let there = |field: &&str| constraint.table_columns.iter().any(|column| column == field);
+    if let Some(missing) = same.iter().find(|field| !there(field)) {
+        let problem = format!(
+            "`same` names `{missing}`, which is no column of `{}`, the table of constraint `{name}`; \
+             fields that must agree are named as their columns are",
+            constraint.table
+        );
+        return Err(StoreError::found(problem, Fault::Refused));
+    }
+    if constraint.columns.len() == key.len() {
+        return Ok(constraint);
+    }
+    let problem = format!(
+        "constraint `{name}` has the columns `{}`, and the handler's key the fields `{}`; name a \
+         field for each column, in the order of the constraint",
+        constraint.columns.join("`, `"),
+        key.join("`, `"),
+    );
+    Err(StoreError::found(problem, Fault::Refused))
+}
+
+/// What became of an earlier message with this key, by the row that it has left.
+pub(crate) async fn agreement<S: Store>(
+    store: &S,
+    constraint: &Constraint,
+    key: &[KeyValue],
+    same: &[(&'static str, &KeyValue)],
+) -> Result<Option<Vec<bool>>, StoreError> {
+    let agreement = store.agreement(constraint, key, same);
+    in_time("read the row of an earlier message", Fault::Unavailable, agreement).await
 }
 
 /// Refuses a handler whose scope has keys of another kind in the ledger: what was done under those
@@ -378,6 +463,9 @@ async fn rollback<S: Store>(mut transaction: S::Transaction) -> Result<(), Store
     if was_ended { Err(StoreError::found(BROKEN_TRANSACTION, Fault::Broken)) } else { Ok(()) }
 }
 
+/// How far the broker's clock, which says when a message was sent, may be ahead of the database's.
+const CLOCKS_DIFFER_MAX: Duration = Duration::from_secs(30 * 60);
+
 /// How often we ask what became of a commit whose answer was lost. A server that has yet to notice
 /// the loss answers that it does not know.
 const DOUBT_ASKED_MAX: u32 = 4;
@@ -427,6 +515,10 @@ pub struct NoTransaction;
 impl<S: Store> Work<S> for NoTransaction {
     async fn begin(_: &S) -> Result<Self, StoreError> {
         Ok(Self)
+    }
+
+    async fn mark(&mut self) -> Result<(), StoreError> {
+        Err(StoreError::found(NOTHING_TO_CLAIM_IN, Fault::Refused))
     }
 
     async fn may_be_forgotten(
@@ -479,6 +571,21 @@ pub struct ScopeKeys {
     pub level: i16,
     /// The fields of its key in their order, separated by commas; empty at level 1.
     pub key: String,
+}
+
+/// A unique constraint as the catalogue shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Constraint {
+    /// Its name, which is its index's.
+    pub name: String,
+    /// The schema of its table, on engines whose errors name it.
+    pub schema: Option<String>,
+    /// Its table, as the engine's errors name it.
+    pub table: String,
+    /// Its columns in its order, as the engine's errors name them.
+    pub columns: Vec<String>,
+    /// All columns of its table.
+    pub table_columns: Vec<String>,
 }
 
 /// A committed claim, as a later one finds it.

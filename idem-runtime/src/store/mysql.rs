@@ -20,11 +20,14 @@ use sqlx::{AssertSqlSafe, Connection, Database, Executor, MySql, QueryBuilder, R
 use sqlx_core::transaction::TransactionManager;
 use tokio::time::timeout;
 
+use super::driver::Agreement;
+use super::scopes::{Statements, scope_methods};
 use super::{
-    Claim, Claimed, Earlier, Fault, ScopeKeys, Store, StoreError, driver, ledger, migration,
+    Claim, Claimed, Constraint, Earlier, Fault, Names, ScopeKeys, Store, StoreError, driver,
+    ledger, migration,
 };
 use crate::horizon::Retention;
-use crate::key::Digest;
+use crate::key::{Digest, KeyValue};
 use crate::outcome::Reply;
 
 /// Claims in MariaDB 10.6 or later, or MySQL 8.
@@ -42,6 +45,7 @@ pub struct Mysql {
     pool: MySqlPool,
     /// The handlers' transactions'.
     transactions: MySqlPool,
+    names: Names,
 }
 
 /// How many connections [`Mysql::connect`] allows itself in each pool.
@@ -88,7 +92,7 @@ impl Mysql {
     pub fn from_pool(pool: MySqlPool) -> Self {
         let options = MySqlConnectOptions::clone(&pool.connect_options());
         let transactions = pool.options().clone().min_connections(0).connect_lazy_with(options);
-        Self { pool, transactions }
+        Self { pool, transactions, names: Names::default() }
     }
 
     /// The pool, for the application's own queries outside handlers.
@@ -133,6 +137,7 @@ pub struct MysqlTransaction {
     has_ended: bool,
     /// An answer was not what we had asked for, or none came: there is no use in asking again.
     is_out_of_step: bool,
+    names: Names,
 }
 
 impl Drop for MysqlTransaction {
@@ -157,6 +162,31 @@ impl DerefMut for MysqlTransaction {
     }
 }
 
+/// What is done with scopes: the times are the database's, in whole seconds.
+const STATEMENTS: Statements = Statements {
+    // A repeated insert changes nothing.
+    register: "\
+        INSERT INTO idem_scope (scope, level, key_fields, seen_at, running_since) \
+        VALUES (?, ?, ?, unix_timestamp(), unix_timestamp()) \
+        ON DUPLICATE KEY UPDATE level = level",
+    keys: "SELECT level, key_fields FROM idem_scope WHERE scope = ?",
+    // Assignments happen in this order, and see what those before them have assigned.
+    keep_alive: "\
+        UPDATE idem_scope SET \
+            downtime = CASE \
+                WHEN unix_timestamp() - seen_at > 90 THEN downtime + (unix_timestamp() - seen_at) \
+                WHEN unix_timestamp() - running_since > greatest(horizon, retention) + downtime THEN 0 \
+                ELSE downtime END, \
+            running_since = CASE \
+                WHEN unix_timestamp() - seen_at > 90 THEN unix_timestamp() ELSE running_since END, \
+            seen_at = greatest(seen_at, unix_timestamp()), \
+            horizon = greatest(coalesce(horizon, 0), ?), \
+            retention = greatest(coalesce(retention, 0), ?) \
+        WHERE scope = ?",
+    scopes: "SELECT scope FROM idem_scope WHERE retention IS NOT NULL ORDER BY scope",
+    pruned_before: "SELECT pruned_before FROM idem_scope WHERE scope = ?",
+};
+
 impl Store for Mysql {
     type Connection = MySqlConnection;
     type Transaction = MysqlTransaction;
@@ -166,6 +196,11 @@ impl Store for Mysql {
         include_str!("migrations/mysql/0002_replies.sql"),
         include_str!("migrations/mysql/0003_scopes.sql"),
     ];
+
+    fn with_names(self, names: Names) -> Result<Self, StoreError> {
+        let names = ledger::without_schema(names, "this engine")?;
+        Ok(Self { names, ..self })
+    }
 
     async fn begin(&self) -> Result<MysqlTransaction, StoreError> {
         // One round trip. MySQL alone reads the comment: see `CLAIM`. Read write is said aloud, so
@@ -185,6 +220,7 @@ impl Store for Mysql {
             claimed: None,
             has_ended: false,
             is_out_of_step: false,
+            names: self.names.clone(),
         })
     }
 
@@ -199,7 +235,8 @@ impl Store for Mysql {
         const CLAIM: &str = "/*M! SET STATEMENT innodb_lock_wait_timeout = 0 FOR */ \
              INSERT INTO idem_claim (digest, scope, holder, same) VALUES (?, ?, ?, ?) \
              ON DUPLICATE KEY UPDATE holder = holder + 1";
-        let affected = sqlx::query(CLAIM)
+        let (sql, names) = (transaction.names.sql(CLAIM), transaction.names.clone());
+        let affected = sqlx::query(sql)
             .bind(&claim.digest.as_bytes()[..])
             .bind(claim.scope)
             .bind(transaction.holder)
@@ -212,7 +249,7 @@ impl Store for Mysql {
                 Ok(Claimed::Ours)
             }
             Ok(2) => {
-                let found = find(&mut **transaction, claim.digest).await;
+                let found = find(&mut **transaction, &names, claim.digest).await;
                 ledger::met(found.map_err(failed("read the claim"))?)
             }
             Ok(_) => Err(StoreError::found(UNCLEAR_CLAIM, Fault::Refused)),
@@ -228,10 +265,11 @@ impl Store for Mysql {
     ) -> Result<Vec<Claimed>, StoreError> {
         let (holder, failed) = (transaction.holder, failed("claim"));
         let sorted = ledger::in_order(claims);
-        let mut query = QueryBuilder::new(
+        let names = transaction.names.clone();
+        let mut query = QueryBuilder::new(names.apply(
             "/*M! SET STATEMENT innodb_lock_wait_timeout = 0 FOR */ \
              INSERT INTO idem_claim (digest, scope, holder, same) ",
-        );
+        ));
         query.push_values(&sorted, |mut row, claim| {
             row.push_bind(&claim.digest.as_bytes()[..]).push_bind(claim.scope);
             row.push_bind(holder).push_bind(claim.same.as_bytes());
@@ -239,7 +277,8 @@ impl Store for Mysql {
         query.push(" ON DUPLICATE KEY UPDATE holder = holder + 1");
         query.build().execute(&mut **transaction).await.map_err(&failed)?;
 
-        let mut query = QueryBuilder::new("SELECT digest FROM idem_claim WHERE holder = ");
+        let mut query =
+            QueryBuilder::new(names.apply("SELECT digest FROM idem_claim WHERE holder = "));
         query.push_bind(holder).push(" AND digest IN ");
         push_digests(&mut query, sorted.iter().map(|claim| claim.digest));
         let inserted: Vec<Vec<u8>> =
@@ -250,13 +289,14 @@ impl Store for Mysql {
         let others = ledger::others(claims, &inserted);
         let mut found = HashMap::new();
         if !others.is_empty() {
-            let mut query =
-                QueryBuilder::new("UPDATE idem_claim SET holder = holder - 1 WHERE digest IN ");
+            let mut query = QueryBuilder::new(
+                names.apply("UPDATE idem_claim SET holder = holder - 1 WHERE digest IN "),
+            );
             push_digests(&mut query, others.iter().copied());
             query.build().execute(&mut **transaction).await.map_err(&failed)?;
         }
         for digest in others {
-            let row = find(&mut **transaction, digest).await.map_err(&failed)?;
+            let row = find(&mut **transaction, &names, digest).await.map_err(&failed)?;
             found.extend(row.map(|row| (digest, row)));
         }
         ledger::claimed(claims, &inserted, found)
@@ -269,7 +309,7 @@ impl Store for Mysql {
         const KEEP: &str = "UPDATE idem_claim SET reply = ? WHERE digest = ? AND holder = ?";
         let holder = transaction.holder;
         for (digest, reply) in replies {
-            let kept = sqlx::query(KEEP)
+            let kept = sqlx::query(transaction.names.sql(KEEP))
                 .bind(reply.as_bytes())
                 .bind(&digest.as_bytes()[..])
                 .bind(holder)
@@ -279,6 +319,82 @@ impl Store for Mysql {
             ledger::kept(kept.rows_affected(), 1)?;
         }
         Ok(())
+    }
+
+    /// The guard knows the transaction by its savepoint.
+    async fn mark(_: &mut MysqlTransaction) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn constraint(&self, name: &'static str) -> Result<Constraint, StoreError> {
+        type Part = (String, i64, Option<String>, i64, i64);
+        const FIND: &str = "\
+            SELECT CAST(table_name AS CHAR), CAST(non_unique AS SIGNED), CAST(column_name AS CHAR), \
+                   CAST(sub_part IS NOT NULL AS SIGNED), CAST(nullable = 'YES' AS SIGNED) \
+            FROM information_schema.statistics \
+            WHERE table_schema = database() AND index_name = ? ORDER BY table_name, seq_in_index";
+        const COLUMNS: &str = "\
+            SELECT CAST(column_name AS CHAR) FROM information_schema.columns \
+            WHERE table_schema = database() AND table_name = ?";
+        let failed = failed("read the catalogue");
+        let parts: Vec<Part> =
+            sqlx::query_as(FIND).bind(name).fetch_all(&self.pool).await.map_err(&failed)?;
+        let Some((table, ..)) = parts.first() else {
+            return Err(ledger::no_constraint(name));
+        };
+        ledger::proves(
+            name,
+            &[
+                (
+                    parts.iter().all(|(other, ..)| other == table),
+                    "is there for several tables, of which errors do not tell which",
+                ),
+                (parts.iter().all(|(_, non_unique, ..)| *non_unique == 0), "is not unique"),
+                (parts.iter().all(|(_, _, column, ..)| column.is_some()), "is on an expression"),
+                (parts.iter().all(|(.., prefix, _)| *prefix == 0), "is on a prefix of a column"),
+                (
+                    parts.iter().all(|(.., nullable)| *nullable == 0),
+                    "has a column that may be null, and nulls are never equal",
+                ),
+            ],
+        )?;
+        let table_columns =
+            sqlx::query_scalar(COLUMNS).bind(table).fetch_all(&self.pool).await.map_err(&failed)?;
+        let table = table.clone();
+        let columns = parts.into_iter().filter_map(|(_, _, column, ..)| column).collect();
+        let name = name.to_owned();
+        Ok(Constraint { name, schema: None, table, columns, table_columns })
+    }
+
+    /// Only the message names the key: MySQL with its table, MariaDB without.
+    fn violates(error: &(dyn Error + 'static), constraint: &Constraint) -> bool {
+        let Constraint { name, table, .. } = constraint;
+        let endings = [format!(" '{name}'"), format!(" '{table}.{name}'")];
+        driver::server_error(error).is_some_and(|error| {
+            let names = |ending: &String| error.message().ends_with(ending.as_str());
+            number_of(error) == Some(DUPLICATE_ENTRY) && endings.iter().any(names)
+        })
+    }
+
+    async fn agreement(
+        &self,
+        constraint: &Constraint,
+        key: &[KeyValue],
+        same: &[(&'static str, &KeyValue)],
+    ) -> Result<Option<Vec<bool>>, StoreError> {
+        let agreement = Agreement {
+            table: quoted(&constraint.table),
+            columns: constraint.columns.iter().map(|column| quoted(column)).collect(),
+            key,
+            same: same.iter().map(|(column, value)| (quoted(column), *value)).collect(),
+            is_same: " <=> ",
+        };
+        let failed = failed("read the row of an earlier message");
+        let mut query = agreement.query(bind)?;
+        let row = query.build().fetch_optional(&self.pool).await.map_err(&failed)?;
+        let Some(row) = row else { return Ok(None) };
+        let agrees = (0..same.len()).map(|number| row.try_get(number));
+        agrees.collect::<Result<_, _>>().map(Some).map_err(&failed)
     }
 
     async fn was_ended(transaction: &mut MysqlTransaction) -> bool {
@@ -319,7 +435,8 @@ impl Store for Mysql {
     }
 
     async fn find(&self, digest: Digest) -> Result<Option<Earlier>, StoreError> {
-        let found = find(&self.pool, digest).await.map_err(failed("read the claim"))?;
+        let found =
+            find(&self.pool, &self.names, digest).await.map_err(failed("read the claim"))?;
         Ok(found.map(ledger::earlier))
     }
 
@@ -327,91 +444,26 @@ impl Store for Mysql {
         driver::fault_in(error, server_fault)
     }
 
-    async fn register(&self, scope: &ScopeKeys) -> Result<ScopeKeys, StoreError> {
-        // A repeated insert changes nothing.
-        const REGISTER: &str = "\
-            INSERT INTO idem_scope (scope, level, key_fields, seen_at, running_since) \
-            VALUES (?, ?, ?, unix_timestamp(), unix_timestamp()) \
-            ON DUPLICATE KEY UPDATE level = level";
-        sqlx::query(REGISTER)
-            .bind(&scope.scope)
-            .bind(scope.level)
-            .bind(&scope.key)
-            .execute(&self.pool)
-            .await
-            .map_err(failed("register the scope"))?;
-        let (level, key) =
-            sqlx::query_as("SELECT level, key_fields FROM idem_scope WHERE scope = ?")
-                .bind(&scope.scope)
-                .fetch_one(&self.pool)
-                .await
-                .map_err(failed("register the scope"))?;
-        Ok(ScopeKeys { scope: scope.scope.clone(), level, key })
-    }
-
-    async fn keep_alive(&self, scope: &str, retention: Retention) -> Result<(), StoreError> {
-        // Assignments happen in this order, and see what those before them have assigned.
-        const KEEP_ALIVE: &str = "\
-            UPDATE idem_scope CROSS JOIN (SELECT unix_timestamp() AS now, ? AS gap) AS clock SET \
-                downtime = CASE WHEN now - seen_at > gap THEN downtime + (now - seen_at) \
-                                WHEN now - running_since > greatest(horizon, retention) + downtime THEN 0 \
-                                ELSE downtime END, \
-                running_since = CASE WHEN now - seen_at > gap THEN now ELSE running_since END, \
-                seen_at = greatest(seen_at, now), \
-                horizon = greatest(coalesce(horizon, 0), ?), \
-                retention = greatest(coalesce(retention, 0), ?) \
-            WHERE scope = ?";
-        sqlx::query(KEEP_ALIVE)
-            .bind(ledger::GAP)
-            .bind(ledger::seconds(retention.horizon))
-            .bind(ledger::seconds(retention.kept))
-            .bind(scope)
-            .execute(&self.pool)
-            .await
-            .map_err(failed("keep alive"))?;
-        Ok(())
-    }
-
-    async fn scopes(&self) -> Result<Vec<String>, StoreError> {
-        sqlx::query_scalar(
-            "SELECT scope FROM idem_scope WHERE retention IS NOT NULL ORDER BY scope",
-        )
-        .fetch_all(&self.pool)
-        .await
-        .map_err(failed("read the scopes"))
-    }
+    scope_methods!(STATEMENTS);
 
     async fn prune(&self, scope: &str, rows_max: u32) -> Result<Option<u64>, StoreError> {
         let mut connection = self.pool.acquire().await.map_err(failed("prune"))?;
-        let pruned = prune_alone(&mut connection, scope, rows_max).await;
+        let pruned = prune_alone(&mut connection, &self.names, scope, rows_max).await;
         // Closing gives the lock back, whatever happened.
         connection.close().await.ok();
         pruned.map_err(failed("prune"))
     }
 
-    async fn pruned_before(
-        transaction: &mut MysqlTransaction,
-        scope: &str,
-    ) -> Result<i64, StoreError> {
-        let pruned_before =
-            sqlx::query_scalar("SELECT pruned_before FROM idem_scope WHERE scope = ?")
-                .bind(scope)
-                .fetch_optional(&mut **transaction)
-                .await
-                .map_err(failed("read what was pruned"))?;
-        Ok(pruned_before.unwrap_or(0))
-    }
-
     async fn migrate(&self) -> Result<(), StoreError> {
         let mut connection = self.pool.acquire().await.map_err(failed("migrate"))?;
-        let migrated = migrate_alone(&mut connection).await;
+        let migrated = migrate_alone(&mut connection, &self.names).await;
         // Closing gives the lock back, whatever happened.
         connection.close().await.ok();
         migrated
     }
 
     async fn check(&self) -> Result<(), StoreError> {
-        let found = match version(&self.pool).await {
+        let found = match version(&self.pool, &self.names).await {
             Err(error) if number(&error) == Some(NO_SUCH_TABLE) => 0,
             found => found.map_err(failed("read the ledger's version"))?,
         };
@@ -469,7 +521,8 @@ impl MysqlTransaction {
         const COMMITTED: &str =
             "SELECT EXISTS (SELECT 1 FROM idem_claim WHERE digest = ? AND holder = ?)";
         self.run("ROLLBACK").await?;
-        let was_committed = sqlx::query_scalar(COMMITTED)
+        let sql = self.names.sql(COMMITTED);
+        let was_committed = sqlx::query_scalar(sql)
             .bind(&digest.as_bytes()[..])
             .bind(self.holder)
             .fetch_one(&mut *self.connection)
@@ -497,7 +550,7 @@ fn out_of_step() -> sqlx::Error {
 /// DDL cannot be rolled back here. Each version is one statement, which is applied as a whole or not
 /// at all, and its number is written after it: an interrupted migration is taken up where it
 /// stopped.
-async fn migrate_alone(connection: &mut MySqlConnection) -> Result<(), StoreError> {
+async fn migrate_alone(connection: &mut MySqlConnection, names: &Names) -> Result<(), StoreError> {
     // Names of locks are the server's, not the database's, and have at most 64 characters.
     const LOCK: &str = "SELECT coalesce(get_lock(concat('idem:', sha1(database())), 60), 0)";
     connection.execute("SET autocommit = 1").await.map_err(failed("migrate"))?;
@@ -509,14 +562,14 @@ async fn migrate_alone(connection: &mut MySqlConnection) -> Result<(), StoreErro
     }
     let create = "CREATE TABLE IF NOT EXISTS idem_migration (version INT PRIMARY KEY, \
                   applied_at TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6)) ENGINE = InnoDB";
-    connection.execute(create).await.map_err(failed("migrate"))?;
-    let version = version(&mut *connection).await.map_err(failed("migrate"))?;
+    connection.execute(names.sql(create)).await.map_err(failed("migrate"))?;
+    let version = version(&mut *connection, names).await.map_err(failed("migrate"))?;
     for (version, sql) in migration::pending(Mysql::MIGRATIONS, version)? {
-        match connection.execute(sql).await {
+        match connection.execute(names.sql(sql)).await {
             Err(error) if !is_there(&error) => return Err(failed("migrate")(error)),
             Err(_) | Ok(_) => {}
         }
-        sqlx::query("INSERT INTO idem_migration (version) VALUES (?)")
+        sqlx::query(names.sql("INSERT INTO idem_migration (version) VALUES (?)"))
             .bind(version)
             .execute(&mut *connection)
             .await
@@ -528,6 +581,7 @@ async fn migrate_alone(connection: &mut MySqlConnection) -> Result<(), StoreErro
 /// Deletes claims, unless somebody else does.
 async fn prune_alone(
     connection: &mut MySqlConnection,
+    names: &Names,
     scope: &str,
     rows_max: u32,
 ) -> Result<Option<u64>, sqlx::Error> {
@@ -548,8 +602,8 @@ async fn prune_alone(
         return Ok(None);
     }
     let mut transaction = connection.begin().await?;
-    sqlx::query(PRUNED).bind(scope).execute(&mut *transaction).await?;
-    let deleted = sqlx::query(PRUNE)
+    sqlx::query(names.sql(PRUNED)).bind(scope).execute(&mut *transaction).await?;
+    let deleted = sqlx::query(names.sql(PRUNE))
         .bind(scope)
         .bind(scope)
         .bind(rows_max)
@@ -565,6 +619,31 @@ fn is_there(error: &sqlx::Error) -> bool {
     matches!(number(error), Some(1050 | 1060 | 1061))
 }
 
+fn quoted(name: &str) -> String {
+    format!("`{}`", name.replace('`', "``"))
+}
+
+/// Adds a value as it is compared with a column.
+fn bind(query: &mut QueryBuilder<MySql>, value: &KeyValue) -> Result<(), StoreError> {
+    /// The Julian day of the day that `from_days` counts as 0.
+    const DAY_ZERO: i32 = 1_721_060;
+    match value {
+        KeyValue::Integer(value) => query.push_bind(ledger::integer(*value)?),
+        KeyValue::Bool(value) => query.push_bind(*value),
+        KeyValue::Text(value) => query.push_bind(value.clone()),
+        KeyValue::Bytes(value) => query.push_bind(value.clone()),
+        KeyValue::Uuid(value) => query.push_bind(value.as_bytes().to_vec()),
+        KeyValue::Instant(value) => {
+            let micros = ledger::integer(value.unix_timestamp_nanos().div_euclid(1000))?;
+            query.push("from_unixtime(").push_bind(micros).push(" / 1000000)")
+        }
+        KeyValue::Date(value) => {
+            query.push("from_days(").push_bind(value.to_julian_day() - DAY_ZERO).push(")")
+        }
+    };
+    Ok(())
+}
+
 fn push_digests(query: &mut QueryBuilder<MySql>, digests: impl Iterator<Item = Digest>) {
     query.push("(");
     let mut list = query.separated(", ");
@@ -576,15 +655,19 @@ fn push_digests(query: &mut QueryBuilder<MySql>, digests: impl Iterator<Item = D
 
 async fn find(
     connection: impl sqlx::MySqlExecutor<'_>,
+    names: &Names,
     digest: Digest,
 ) -> Result<Option<ledger::Row>, sqlx::Error> {
     const FIND: &str = "SELECT CAST(unix_timestamp(claimed_at) * 1000000 AS SIGNED), same, reply \
                         FROM idem_claim WHERE digest = ?";
-    sqlx::query_as(FIND).bind(&digest.as_bytes()[..]).fetch_optional(connection).await
+    sqlx::query_as(names.sql(FIND)).bind(&digest.as_bytes()[..]).fetch_optional(connection).await
 }
 
-async fn version(connection: impl sqlx::MySqlExecutor<'_>) -> Result<i32, sqlx::Error> {
-    sqlx::query_scalar("SELECT coalesce(max(version), 0) FROM idem_migration")
+async fn version(
+    connection: impl sqlx::MySqlExecutor<'_>,
+    names: &Names,
+) -> Result<i32, sqlx::Error> {
+    sqlx::query_scalar(names.sql("SELECT coalesce(max(version), 0) FROM idem_migration"))
         .fetch_one(connection)
         .await
 }
@@ -593,6 +676,7 @@ fn failed(operation: &'static str) -> impl Fn(sqlx::Error) -> StoreError {
     move |error| StoreError::new(operation, fault(&error), error)
 }
 
+const DUPLICATE_ENTRY: u16 = 1062;
 const NO_SUCH_TABLE: u16 = 1146;
 const LOCK_WAIT_TIMEOUT: u16 = 1205;
 const NO_SUCH_SAVEPOINT: u16 = 1305;

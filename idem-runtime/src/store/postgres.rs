@@ -6,22 +6,25 @@ use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use sqlx::error::DatabaseError;
-use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
-use sqlx::{AssertSqlSafe, Connection, Executor};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgDatabaseError, PgPool, PgPoolOptions};
+use sqlx::{AssertSqlSafe, Connection, Executor, QueryBuilder, Row};
 use uuid::Uuid;
 
+use super::driver::Agreement;
+use super::scopes::{Statements, scope_methods};
 use super::{
-    Claim, Claimed, Earlier, Fate, Fault, ScopeKeys, Store, StoreError, TransactionId, driver,
-    ledger, migration,
+    Claim, Claimed, Constraint, Earlier, Fate, Fault, Names, ScopeKeys, Store, StoreError,
+    TransactionId, driver, ledger, migration,
 };
 use crate::horizon::Retention;
-use crate::key::Digest;
+use crate::key::{Digest, KeyValue};
 use crate::outcome::Reply;
 
 /// Claims in PostgreSQL 14 or later.
 #[derive(Clone, Debug)]
 pub struct Postgres {
     pool: PgPool,
+    names: Names,
 }
 
 /// How many connections [`Postgres::connect`] allows itself.
@@ -63,12 +66,12 @@ impl Postgres {
             // in `BEGIN`, where another attempt is free of doubt.
             .test_before_acquire(false)
             .connect_lazy_with(options);
-        Ok(Self { pool })
+        Ok(Self::from_pool(pool))
     }
 
     /// Uses a pool that the application has already.
     pub fn from_pool(pool: PgPool) -> Self {
-        Self { pool }
+        Self { pool, names: Names::default() }
     }
 
     /// The pool, for the application's own queries outside handlers.
@@ -98,6 +101,7 @@ async fn connect_once(options: &PgConnectOptions) -> Result<(), StoreError> {
 pub struct PostgresTransaction {
     transaction: sqlx::Transaction<'static, sqlx::Postgres>,
     id: Option<TransactionId>,
+    names: Names,
 }
 
 impl Deref for PostgresTransaction {
@@ -173,6 +177,27 @@ async fn fate(
     })
 }
 
+/// What is done with scopes: the times are the database's, in whole seconds.
+const STATEMENTS: Statements = Statements {
+    register: "\
+        INSERT INTO idem_scope (scope, level, key_fields, seen_at, running_since) \
+        SELECT $1, $2, $3, now, now FROM (SELECT extract(epoch FROM now())::bigint) AS clock (now) \
+        ON CONFLICT (scope) DO NOTHING",
+    keys: "SELECT level, key_fields FROM idem_scope WHERE scope = $1",
+    keep_alive: "\
+        UPDATE idem_scope SET \
+            downtime = CASE WHEN now - seen_at > 90 THEN downtime + (now - seen_at) \
+                            WHEN now - running_since > greatest(horizon, retention) + downtime THEN 0 \
+                            ELSE downtime END, \
+            running_since = CASE WHEN now - seen_at > 90 THEN now ELSE running_since END, \
+            seen_at = greatest(seen_at, now), \
+            horizon = greatest(horizon, $1), \
+            retention = greatest(retention, $2) \
+        FROM (SELECT extract(epoch FROM now())::bigint) AS clock (now) WHERE scope = $3",
+    scopes: "SELECT scope FROM idem_scope WHERE retention IS NOT NULL ORDER BY scope",
+    pruned_before: "SELECT pruned_before FROM idem_scope WHERE scope = $1",
+};
+
 impl Store for Postgres {
     type Connection = PgConnection;
     type Transaction = PostgresTransaction;
@@ -183,11 +208,15 @@ impl Store for Postgres {
         include_str!("migrations/postgres/0003_scopes.sql"),
     ];
 
+    fn with_names(self, names: Names) -> Result<Self, StoreError> {
+        Ok(Self { names, ..self })
+    }
+
     async fn begin(&self) -> Result<PostgresTransaction, StoreError> {
         // Read write is said aloud, so that a read-only replica refuses here.
         let begin = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
         let transaction = driver::begin_on(&self.pool, begin).await.map_err(failed("begin"))?;
-        Ok(PostgresTransaction { transaction, id: None })
+        Ok(PostgresTransaction { transaction, id: None, names: self.names.clone() })
     }
 
     /// The advisory lock answers at once when another open transaction holds the key, where the
@@ -203,7 +232,8 @@ impl Store for Postgres {
                            ON CONFLICT ON CONSTRAINT idem_claim_pk DO NOTHING RETURNING 1) \
             SELECT (SELECT taken FROM lock), \
                    CASE WHEN EXISTS (SELECT FROM claim) THEN pg_current_xact_id()::text END";
-        let (locked, id): (bool, Option<String>) = sqlx::query_as(CLAIM)
+        let sql = transaction.names.sql(CLAIM);
+        let (locked, id): (bool, Option<String>) = sqlx::query_as(sql)
             .bind(claim.digest.as_uuid())
             .bind(claim.scope)
             .bind(claim.same.as_bytes())
@@ -214,7 +244,8 @@ impl Store for Postgres {
         match (locked, id) {
             (false, _) => Ok(Claimed::Busy),
             (true, None) => {
-                let found = find(&mut **transaction, claim.digest).await;
+                let names = transaction.names.clone();
+                let found = find(&mut **transaction, &names, claim.digest).await;
                 ledger::met(found.map_err(failed("read the claim"))?)
             }
             (true, Some(id)) => {
@@ -241,7 +272,8 @@ impl Store for Postgres {
         let sorted = ledger::in_order(claims);
         let digests: Vec<_> = sorted.iter().map(|claim| claim.digest.as_uuid()).collect();
         let same: Vec<_> = sorted.iter().map(|claim| claim.same.as_bytes()).collect();
-        let inserted: Vec<(Uuid, String)> = sqlx::query_as(CLAIM)
+        let names = transaction.names.clone();
+        let inserted: Vec<(Uuid, String)> = sqlx::query_as(names.sql(CLAIM))
             .bind(digests)
             .bind(sorted.first().map_or("", |claim| claim.scope))
             .bind(same)
@@ -254,7 +286,7 @@ impl Store for Postgres {
         }
         let inserted = inserted.into_iter().filter_map(|(digest, _)| of_uuid(digest)).collect();
         let others = ledger::others(claims, &inserted);
-        let found = find_many(&mut **transaction, &others).await.map_err(&failed)?;
+        let found = find_many(&mut **transaction, &names, &others).await.map_err(&failed)?;
         ledger::claimed(claims, &inserted, found)
     }
 
@@ -266,13 +298,107 @@ impl Store for Postgres {
              FROM unnest($1, $2) AS batch (digest, reply) WHERE idem_claim.digest = batch.digest";
         let digests: Vec<_> = replies.iter().map(|(digest, _)| digest.as_uuid()).collect();
         let texts: Vec<_> = replies.iter().map(|(_, reply)| reply.as_bytes()).collect();
-        let kept = sqlx::query(KEEP)
+        let sql = transaction.names.sql(KEEP);
+        let kept = sqlx::query(sql)
             .bind(digests)
             .bind(texts)
             .execute(&mut **transaction)
             .await
             .map_err(not_committed)?;
         ledger::kept(kept.rows_affected(), replies.len())
+    }
+
+    async fn mark(transaction: &mut PostgresTransaction) -> Result<(), StoreError> {
+        let id: String = sqlx::query_scalar("SELECT pg_current_xact_id()::text")
+            .fetch_one(&mut **transaction)
+            .await
+            .map_err(failed("begin"))?;
+        transaction.id = Some(parse_id(&id)?);
+        Ok(())
+    }
+
+    async fn constraint(&self, name: &'static str) -> Result<Constraint, StoreError> {
+        type Found = (String, String, bool, bool, bool, bool, bool, Vec<String>, Vec<String>);
+        const FIND: &str = "\
+            SELECT nspname::text, tables.relname::text, indisunique, indisvalid, indimmediate, \
+                   indpred IS NULL AND indexprs IS NULL, coalesce(bool_and(columns.attnotnull), false), \
+                   array_agg(coalesce(columns.attname::text, '') ORDER BY place), \
+                   ARRAY(SELECT attname::text FROM pg_attribute \
+                         WHERE attrelid = indrelid AND attnum > 0 AND NOT attisdropped) \
+            FROM pg_index \
+            JOIN pg_class indexes ON indexes.oid = indexrelid \
+            JOIN pg_class tables ON tables.oid = indrelid \
+            JOIN pg_namespace ON pg_namespace.oid = tables.relnamespace \
+            CROSS JOIN LATERAL unnest(indkey) WITH ORDINALITY AS key (number, place) \
+            LEFT JOIN pg_attribute columns ON attrelid = indrelid AND attnum = number \
+            WHERE indexes.relname = $1 AND pg_table_is_visible(indexes.oid) AND place <= indnkeyatts \
+            GROUP BY nspname, tables.relname, pg_index.indexrelid";
+        let found: Option<Found> = sqlx::query_as(FIND)
+            .bind(name)
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(failed("read the catalogue"))?;
+        let Some((
+            schema,
+            table,
+            unique,
+            valid,
+            immediate,
+            whole,
+            never_null,
+            columns,
+            table_columns,
+        )) = found
+        else {
+            return Err(ledger::no_constraint(name));
+        };
+        ledger::proves(
+            name,
+            &[
+                (unique, "is not unique"),
+                (valid, "is not valid: its index was not built to the end"),
+                (immediate, "is deferrable, so that it may speak only at the commit"),
+                (whole, "is for a part of the rows, or on an expression"),
+                (never_null, "has a column that may be null, and nulls are never equal"),
+            ],
+        )?;
+        let (name, schema) = (name.to_owned(), Some(schema));
+        Ok(Constraint { name, schema, table, columns, table_columns })
+    }
+
+    fn violates(error: &(dyn Error + 'static), constraint: &Constraint) -> bool {
+        let error = driver::server_error(error);
+        let error = error.and_then(|error| error.try_downcast_ref::<PgDatabaseError>());
+        error.is_some_and(|error| {
+            error.code() == "23505"
+                && error.constraint() == Some(&constraint.name)
+                && error.table() == Some(&constraint.table)
+                && error.schema() == constraint.schema.as_deref()
+        })
+    }
+
+    async fn agreement(
+        &self,
+        constraint: &Constraint,
+        key: &[KeyValue],
+        same: &[(&'static str, &KeyValue)],
+    ) -> Result<Option<Vec<bool>>, StoreError> {
+        let agreement = Agreement {
+            table: match &constraint.schema {
+                Some(schema) => format!("{}.{}", quoted(schema), quoted(&constraint.table)),
+                None => quoted(&constraint.table),
+            },
+            columns: constraint.columns.iter().map(|column| quoted(column)).collect(),
+            key,
+            same: same.iter().map(|(column, value)| (quoted(column), *value)).collect(),
+            is_same: " IS NOT DISTINCT FROM ",
+        };
+        let failed = failed("read the row of an earlier message");
+        let mut query = agreement.query(bind)?;
+        let row = query.build().fetch_optional(&self.pool).await.map_err(&failed)?;
+        let Some(row) = row else { return Ok(None) };
+        let agrees = (0..same.len()).map(|number| row.try_get(number));
+        agrees.collect::<Result<_, _>>().map(Some).map_err(&failed)
     }
 
     async fn was_ended(transaction: &mut PostgresTransaction) -> bool {
@@ -306,7 +432,8 @@ impl Store for Postgres {
     }
 
     async fn find(&self, digest: Digest) -> Result<Option<Earlier>, StoreError> {
-        let found = find(&self.pool, digest).await.map_err(failed("read the claim"))?;
+        let found =
+            find(&self.pool, &self.names, digest).await.map_err(failed("read the claim"))?;
         Ok(found.map(ledger::earlier))
     }
 
@@ -314,57 +441,7 @@ impl Store for Postgres {
         driver::fault_in(error, server_fault)
     }
 
-    async fn register(&self, scope: &ScopeKeys) -> Result<ScopeKeys, StoreError> {
-        const REGISTER: &str = "\
-            INSERT INTO idem_scope (scope, level, key_fields, seen_at, running_since) \
-            SELECT $1, $2, $3, now, now FROM (SELECT extract(epoch FROM now())::bigint) AS clock (now) \
-            ON CONFLICT (scope) DO NOTHING";
-        sqlx::query(REGISTER)
-            .bind(&scope.scope)
-            .bind(scope.level)
-            .bind(&scope.key)
-            .execute(&self.pool)
-            .await
-            .map_err(failed("register the scope"))?;
-        let (level, key) =
-            sqlx::query_as("SELECT level, key_fields FROM idem_scope WHERE scope = $1")
-                .bind(&scope.scope)
-                .fetch_one(&self.pool)
-                .await
-                .map_err(failed("register the scope"))?;
-        Ok(ScopeKeys { scope: scope.scope.clone(), level, key })
-    }
-
-    async fn keep_alive(&self, scope: &str, retention: Retention) -> Result<(), StoreError> {
-        const KEEP_ALIVE: &str = "\
-            UPDATE idem_scope SET \
-                downtime = CASE WHEN now - seen_at > $4 THEN downtime + (now - seen_at) \
-                                WHEN now - running_since > greatest(horizon, retention) + downtime THEN 0 \
-                                ELSE downtime END, \
-                running_since = CASE WHEN now - seen_at > $4 THEN now ELSE running_since END, \
-                seen_at = greatest(seen_at, now), \
-                horizon = greatest(horizon, $2), \
-                retention = greatest(retention, $3) \
-            FROM (SELECT extract(epoch FROM now())::bigint) AS clock (now) WHERE scope = $1";
-        sqlx::query(KEEP_ALIVE)
-            .bind(scope)
-            .bind(ledger::seconds(retention.horizon))
-            .bind(ledger::seconds(retention.kept))
-            .bind(ledger::GAP)
-            .execute(&self.pool)
-            .await
-            .map_err(failed("keep alive"))?;
-        Ok(())
-    }
-
-    async fn scopes(&self) -> Result<Vec<String>, StoreError> {
-        sqlx::query_scalar(
-            "SELECT scope FROM idem_scope WHERE retention IS NOT NULL ORDER BY scope",
-        )
-        .fetch_all(&self.pool)
-        .await
-        .map_err(failed("read the scopes"))
-    }
+    scope_methods!(STATEMENTS);
 
     async fn prune(&self, scope: &str, rows_max: u32) -> Result<Option<u64>, StoreError> {
         const ALONE: &str = "SELECT pg_try_advisory_xact_lock($1)";
@@ -390,9 +467,9 @@ impl Store for Postgres {
         }
         // First, so that the row is locked: the consumers' signs of life wait, and both statements
         // see the same.
-        let pruned = sqlx::query(PRUNED).bind(scope).execute(&mut *transaction);
+        let pruned = sqlx::query(self.names.sql(PRUNED)).bind(scope).execute(&mut *transaction);
         pruned.await.map_err(&failed)?;
-        let deleted = sqlx::query(PRUNE)
+        let deleted = sqlx::query(self.names.sql(PRUNE))
             .bind(scope)
             .bind(i64::from(rows_max))
             .execute(&mut *transaction)
@@ -402,19 +479,6 @@ impl Store for Postgres {
         Ok(Some(deleted.rows_affected()))
     }
 
-    async fn pruned_before(
-        transaction: &mut PostgresTransaction,
-        scope: &str,
-    ) -> Result<i64, StoreError> {
-        let pruned_before =
-            sqlx::query_scalar("SELECT pruned_before FROM idem_scope WHERE scope = $1")
-                .bind(scope)
-                .fetch_optional(&mut **transaction)
-                .await
-                .map_err(failed("read what was pruned"))?;
-        Ok(pruned_before.unwrap_or(0))
-    }
-
     async fn migrate(&self) -> Result<(), StoreError> {
         let mut transaction = self.pool.begin().await.map_err(failed("migrate"))?;
         sqlx::query("SELECT pg_advisory_xact_lock($1)")
@@ -422,13 +486,21 @@ impl Store for Postgres {
             .execute(&mut *transaction)
             .await
             .map_err(failed("migrate"))?;
+        const MIGRATED: &str = "INSERT INTO idem_migration (version) VALUES ($1)";
         let create = "CREATE TABLE IF NOT EXISTS idem_migration (version integer PRIMARY KEY, \
                       applied_at timestamptz NOT NULL DEFAULT now())";
-        transaction.execute(create).await.map_err(failed("migrate"))?;
-        let version = version(&mut *transaction).await.map_err(failed("migrate"))?;
+        if let Some(schema) = self.names.schema_name() {
+            let create = format!("CREATE SCHEMA IF NOT EXISTS {}", quoted(schema));
+            transaction.execute(AssertSqlSafe(create)).await.map_err(failed("migrate"))?;
+        }
+        transaction.execute(self.names.sql(create)).await.map_err(failed("migrate"))?;
+        let version = version(&mut *transaction, &self.names).await.map_err(failed("migrate"))?;
         for (version, sql) in migration::pending(Self::MIGRATIONS, version)? {
-            sqlx::raw_sql(sql).execute(&mut *transaction).await.map_err(failed("migrate"))?;
-            sqlx::query("INSERT INTO idem_migration (version) VALUES ($1)")
+            sqlx::raw_sql(self.names.sql(sql))
+                .execute(&mut *transaction)
+                .await
+                .map_err(failed("migrate"))?;
+            sqlx::query(self.names.sql(MIGRATED))
                 .bind(version)
                 .execute(&mut *transaction)
                 .await
@@ -438,13 +510,36 @@ impl Store for Postgres {
     }
 
     async fn check(&self) -> Result<(), StoreError> {
-        let found = match version(&self.pool).await {
+        let found = match version(&self.pool, &self.names).await {
             // 42P01: there is no such table.
             Err(error) if code(&error).as_deref() == Some("42P01") => 0,
             found => found.map_err(failed("read the ledger's version"))?,
         };
         migration::check(Self::MIGRATIONS, found)
     }
+}
+
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// Adds a value as it is compared with a column. The server keeps microseconds.
+fn bind(query: &mut QueryBuilder<sqlx::Postgres>, value: &KeyValue) -> Result<(), StoreError> {
+    match value {
+        KeyValue::Integer(value) => query.push_bind(ledger::integer(*value)?),
+        KeyValue::Bool(value) => query.push_bind(*value),
+        KeyValue::Text(value) => query.push_bind(value.clone()),
+        KeyValue::Bytes(value) => query.push_bind(value.clone()),
+        KeyValue::Uuid(value) => query.push_bind(*value),
+        KeyValue::Instant(value) => query
+            .push("('epoch'::timestamptz + interval '1 microsecond' * ")
+            .push_bind(ledger::integer(value.unix_timestamp_nanos().div_euclid(1000))?)
+            .push(")"),
+        KeyValue::Date(value) => {
+            query.push("(DATE '4714-11-24 BC' + ").push_bind(value.to_julian_day()).push(")")
+        }
+    };
+    Ok(())
 }
 
 fn parse_id(id: &str) -> Result<TransactionId, StoreError> {
@@ -459,6 +554,7 @@ fn of_uuid(digest: Uuid) -> Option<Digest> {
 
 async fn find_many(
     connection: impl sqlx::PgExecutor<'_>,
+    names: &Names,
     digests: &[Digest],
 ) -> Result<HashMap<Digest, ledger::Row>, sqlx::Error> {
     type Found = (Uuid, i64, Vec<u8>, Option<Vec<u8>>);
@@ -469,22 +565,24 @@ async fn find_many(
         return Ok(HashMap::new());
     }
     let digests: Vec<_> = digests.iter().map(|digest| digest.as_uuid()).collect();
-    let rows: Vec<Found> = sqlx::query_as(FIND).bind(digests).fetch_all(connection).await?;
+    let rows: Vec<Found> =
+        sqlx::query_as(names.sql(FIND)).bind(digests).fetch_all(connection).await?;
     let row = |(digest, at, same, reply)| Some((of_uuid(digest)?, (at, same, reply)));
     Ok(rows.into_iter().filter_map(row).collect())
 }
 
 async fn find(
     connection: impl sqlx::PgExecutor<'_>,
+    names: &Names,
     digest: Digest,
 ) -> Result<Option<ledger::Row>, sqlx::Error> {
     const FIND: &str = "SELECT (extract(epoch FROM claimed_at) * 1000000)::bigint, same, reply \
                         FROM idem_claim WHERE digest = $1";
-    sqlx::query_as(FIND).bind(digest.as_uuid()).fetch_optional(connection).await
+    sqlx::query_as(names.sql(FIND)).bind(digest.as_uuid()).fetch_optional(connection).await
 }
 
-async fn version(connection: impl sqlx::PgExecutor<'_>) -> Result<i32, sqlx::Error> {
-    sqlx::query_scalar("SELECT coalesce(max(version), 0) FROM idem_migration")
+async fn version(connection: impl sqlx::PgExecutor<'_>, names: &Names) -> Result<i32, sqlx::Error> {
+    sqlx::query_scalar(names.sql("SELECT coalesce(max(version), 0) FROM idem_migration"))
         .fetch_one(connection)
         .await
 }

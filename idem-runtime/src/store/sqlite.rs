@@ -9,13 +9,16 @@ use sqlx::error::DatabaseError;
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
 };
-use sqlx::{Executor, QueryBuilder, SqliteConnection};
+use sqlx::{Executor, QueryBuilder, Row, SqliteConnection};
 
+use super::driver::Agreement;
+use super::scopes::{Statements, scope_methods};
 use super::{
-    Claim, Claimed, Earlier, Fault, ScopeKeys, Store, StoreError, driver, ledger, migration,
+    Claim, Claimed, Constraint, Earlier, Fault, Names, ScopeKeys, Store, StoreError, driver,
+    ledger, migration,
 };
 use crate::horizon::Retention;
-use crate::key::Digest;
+use crate::key::{Digest, KeyValue};
 use crate::outcome::Reply;
 
 /// Claims in an SQLite file.
@@ -25,6 +28,7 @@ use crate::outcome::Reply;
 #[derive(Clone, Debug)]
 pub struct Sqlite {
     pool: SqlitePool,
+    names: Names,
 }
 
 /// How long a transaction waits for another process to finish writing.
@@ -67,12 +71,12 @@ impl Sqlite {
                 );
                 StoreError::new(advice, fault(&error), error)
             })?;
-        Ok(Self { pool })
+        Ok(Self::from_pool(pool))
     }
 
     /// Uses a pool that the application has already.
     pub fn from_pool(pool: SqlitePool) -> Self {
-        Self { pool }
+        Self { pool, names: Names::default() }
     }
 
     /// The pool, for the application's own queries outside handlers.
@@ -89,6 +93,7 @@ impl Sqlite {
 pub struct SqliteTransaction {
     transaction: sqlx::Transaction<'static, sqlx::Sqlite>,
     claimed: Option<Digest>,
+    names: Names,
 }
 
 impl Deref for SqliteTransaction {
@@ -119,6 +124,26 @@ impl SqliteTransaction {
     }
 }
 
+/// What is done with scopes: the times are the database's, in whole seconds.
+const STATEMENTS: Statements = Statements {
+    register: "\
+        INSERT INTO idem_scope (scope, level, key_fields, seen_at, running_since) \
+        VALUES (?, ?, ?, unixepoch(), unixepoch()) ON CONFLICT (scope) DO NOTHING",
+    keys: "SELECT level, key_fields FROM idem_scope WHERE scope = ?",
+    keep_alive: "\
+        UPDATE idem_scope SET \
+            downtime = CASE WHEN unixepoch() - seen_at > 90 THEN downtime + (unixepoch() - seen_at) \
+                            WHEN unixepoch() - running_since > max(horizon, retention) + downtime THEN 0 \
+                            ELSE downtime END, \
+            running_since = CASE WHEN unixepoch() - seen_at > 90 THEN unixepoch() ELSE running_since END, \
+            seen_at = max(seen_at, unixepoch()), \
+            horizon = max(coalesce(horizon, 0), $1), \
+            retention = max(coalesce(retention, 0), $2) \
+        WHERE scope = $3",
+    scopes: "SELECT scope FROM idem_scope WHERE retention IS NOT NULL ORDER BY scope",
+    pruned_before: "SELECT pruned_before FROM idem_scope WHERE scope = ?",
+};
+
 impl Store for Sqlite {
     type Connection = SqliteConnection;
     type Transaction = SqliteTransaction;
@@ -129,13 +154,17 @@ impl Store for Sqlite {
         include_str!("migrations/sqlite/0003_scopes.sql"),
     ];
 
+    fn with_names(self, names: Names) -> Result<Self, StoreError> {
+        Ok(Self { names: ledger::without_schema(names, "SQLite")?, ..self })
+    }
+
     async fn begin(&self) -> Result<SqliteTransaction, StoreError> {
         // The write lock is taken now: a transaction that reads first and writes later is refused
         // at once when another has written in between, whatever the busy time-out.
         let transaction = driver::begin_on(&self.pool, "BEGIN IMMEDIATE; SAVEPOINT idem")
             .await
             .map_err(failed("begin"))?;
-        Ok(SqliteTransaction { transaction, claimed: None })
+        Ok(SqliteTransaction { transaction, claimed: None, names: self.names.clone() })
     }
 
     async fn claim(
@@ -144,7 +173,8 @@ impl Store for Sqlite {
     ) -> Result<Claimed, StoreError> {
         const CLAIM: &str = "INSERT INTO idem_claim (digest, scope, same) VALUES (?, ?, ?) \
                              ON CONFLICT (digest) DO NOTHING";
-        let inserted = sqlx::query(CLAIM)
+        let (sql, names) = (transaction.names.sql(CLAIM), transaction.names.clone());
+        let inserted = sqlx::query(sql)
             .bind(&claim.digest.as_bytes()[..])
             .bind(claim.scope)
             .bind(claim.same.as_bytes())
@@ -153,7 +183,7 @@ impl Store for Sqlite {
             .map_err(failed("claim"))?
             .rows_affected();
         if inserted == 0 {
-            let found = find(&mut **transaction, claim.digest).await;
+            let found = find(&mut **transaction, &names, claim.digest).await;
             return ledger::met(found.map_err(failed("read the claim"))?);
         }
         transaction.claimed = Some(claim.digest);
@@ -164,7 +194,9 @@ impl Store for Sqlite {
         transaction: &mut SqliteTransaction,
         claims: &[&Claim],
     ) -> Result<Vec<Claimed>, StoreError> {
-        let mut query = QueryBuilder::new("INSERT INTO idem_claim (digest, scope, same) ");
+        let names = transaction.names.clone();
+        let mut query =
+            QueryBuilder::new(names.apply("INSERT INTO idem_claim (digest, scope, same) "));
         query.push_values(ledger::in_order(claims), |mut row, claim| {
             row.push_bind(&claim.digest.as_bytes()[..]);
             row.push_bind(claim.scope).push_bind(claim.same.as_bytes());
@@ -177,7 +209,7 @@ impl Store for Sqlite {
         transaction.claimed = ledger::first(claims, &inserted);
         let mut found = HashMap::new();
         for digest in ledger::others(claims, &inserted) {
-            let row = find(&mut **transaction, digest).await.map_err(&failed)?;
+            let row = find(&mut **transaction, &names, digest).await.map_err(&failed)?;
             found.extend(row.map(|row| (digest, row)));
         }
         ledger::claimed(claims, &inserted, found)
@@ -187,8 +219,9 @@ impl Store for Sqlite {
         transaction: &mut SqliteTransaction,
         replies: &[(Digest, &Reply)],
     ) -> Result<(), StoreError> {
+        const KEEP: &str = "UPDATE idem_claim SET reply = ? WHERE digest = ?";
         for (digest, reply) in replies {
-            let kept = sqlx::query("UPDATE idem_claim SET reply = ? WHERE digest = ?")
+            let kept = sqlx::query(transaction.names.sql(KEEP))
                 .bind(reply.as_bytes())
                 .bind(&digest.as_bytes()[..])
                 .execute(&mut **transaction)
@@ -197,6 +230,83 @@ impl Store for Sqlite {
             ledger::kept(kept.rows_affected(), 1)?;
         }
         Ok(())
+    }
+
+    /// The guard knows the transaction by its savepoint.
+    async fn mark(_: &mut SqliteTransaction) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn constraint(&self, name: &'static str) -> Result<Constraint, StoreError> {
+        const TABLE: &str = "\
+            SELECT tbl_name, list.\"unique\", NOT list.partial FROM sqlite_schema \
+            JOIN pragma_index_list(tbl_name) AS list ON list.name = sqlite_schema.name \
+            WHERE type = 'index' AND sqlite_schema.name = ?";
+        const COLUMNS: &str = "\
+            SELECT parts.name, coalesce(columns.\"notnull\", 0) FROM pragma_index_info(?) AS parts \
+            LEFT JOIN pragma_table_info(?) AS columns ON columns.name = parts.name ORDER BY seqno";
+        let failed = failed("read the catalogue");
+        let found: Option<(String, bool, bool)> =
+            sqlx::query_as(TABLE).bind(name).fetch_optional(&self.pool).await.map_err(&failed)?;
+        let Some((table, unique, whole)) = found else {
+            return Err(ledger::no_constraint(name));
+        };
+        let columns: Vec<(Option<String>, bool)> = sqlx::query_as(COLUMNS)
+            .bind(name)
+            .bind(&table)
+            .fetch_all(&self.pool)
+            .await
+            .map_err(&failed)?;
+        ledger::proves(
+            name,
+            &[
+                (unique, "is not unique"),
+                (whole, "is for a part of the rows"),
+                (columns.iter().all(|(name, _)| name.is_some()), "is on an expression"),
+                (
+                    columns.iter().all(|(_, never_null)| *never_null),
+                    "has a column that may be null, and nulls are never equal",
+                ),
+            ],
+        )?;
+        let columns = columns.into_iter().filter_map(|(name, _)| name).collect();
+        let table_columns = sqlx::query_scalar("SELECT name FROM pragma_table_info(?)")
+            .bind(&table)
+            .fetch_all(&self.pool)
+            .await
+            .map_err(&failed)?;
+        let name = name.to_owned();
+        Ok(Constraint { name, schema: None, table, columns, table_columns })
+    }
+
+    /// SQLite names the columns, and never the constraint.
+    fn violates(error: &(dyn Error + 'static), constraint: &Constraint) -> bool {
+        let columns = constraint.columns.iter();
+        let columns: Vec<_> =
+            columns.map(|column| format!("{}.{column}", constraint.table)).collect();
+        let message = format!("UNIQUE constraint failed: {}", columns.join(", "));
+        driver::server_error(error).is_some_and(|error| error.message() == message)
+    }
+
+    async fn agreement(
+        &self,
+        constraint: &Constraint,
+        key: &[KeyValue],
+        same: &[(&'static str, &KeyValue)],
+    ) -> Result<Option<Vec<bool>>, StoreError> {
+        let agreement = Agreement {
+            table: quoted(&constraint.table),
+            columns: constraint.columns.iter().map(|column| quoted(column)).collect(),
+            key,
+            same: same.iter().map(|(column, value)| (quoted(column), *value)).collect(),
+            is_same: " IS ",
+        };
+        let failed = failed("read the row of an earlier message");
+        let mut query = agreement.query(bind)?;
+        let row = query.build().fetch_optional(&self.pool).await.map_err(&failed)?;
+        let Some(row) = row else { return Ok(None) };
+        let agrees = (0..same.len()).map(|number| row.try_get(number));
+        agrees.collect::<Result<_, _>>().map(Some).map_err(&failed)
     }
 
     /// Without its savepoint the transaction has ended, by the handler, or by SQLite itself after
@@ -209,7 +319,8 @@ impl Store for Sqlite {
         }
         // An error where the handler has begun no other.
         transaction.execute("ROLLBACK").await.ok();
-        !matches!(find(&mut **transaction, digest).await, Ok(None))
+        let names = transaction.names.clone();
+        !matches!(find(&mut **transaction, &names, digest).await, Ok(None))
     }
 
     async fn commit(mut transaction: SqliteTransaction) -> Result<(), StoreError> {
@@ -230,7 +341,8 @@ impl Store for Sqlite {
     }
 
     async fn find(&self, digest: Digest) -> Result<Option<Earlier>, StoreError> {
-        let found = find(&self.pool, digest).await.map_err(failed("read the claim"))?;
+        let found =
+            find(&self.pool, &self.names, digest).await.map_err(failed("read the claim"))?;
         Ok(found.map(ledger::earlier))
     }
 
@@ -238,56 +350,7 @@ impl Store for Sqlite {
         driver::fault_in(error, server_fault)
     }
 
-    async fn register(&self, scope: &ScopeKeys) -> Result<ScopeKeys, StoreError> {
-        const REGISTER: &str = "\
-            INSERT INTO idem_scope (scope, level, key_fields, seen_at, running_since) \
-            VALUES (?, ?, ?, unixepoch(), unixepoch()) ON CONFLICT (scope) DO NOTHING";
-        sqlx::query(REGISTER)
-            .bind(&scope.scope)
-            .bind(scope.level)
-            .bind(&scope.key)
-            .execute(&self.pool)
-            .await
-            .map_err(failed("register the scope"))?;
-        let (level, key) =
-            sqlx::query_as("SELECT level, key_fields FROM idem_scope WHERE scope = ?")
-                .bind(&scope.scope)
-                .fetch_one(&self.pool)
-                .await
-                .map_err(failed("register the scope"))?;
-        Ok(ScopeKeys { scope: scope.scope.clone(), level, key })
-    }
-
-    async fn keep_alive(&self, scope: &str, retention: Retention) -> Result<(), StoreError> {
-        const KEEP_ALIVE: &str = "\
-            UPDATE idem_scope SET \
-                downtime = CASE WHEN unixepoch() - seen_at > $4 THEN downtime + (unixepoch() - seen_at) \
-                                WHEN unixepoch() - running_since > max(horizon, retention) + downtime THEN 0 \
-                                ELSE downtime END, \
-                running_since = CASE WHEN unixepoch() - seen_at > $4 THEN unixepoch() ELSE running_since END, \
-                seen_at = max(seen_at, unixepoch()), \
-                horizon = max(coalesce(horizon, 0), $2), \
-                retention = max(coalesce(retention, 0), $3) \
-            WHERE scope = $1";
-        sqlx::query(KEEP_ALIVE)
-            .bind(scope)
-            .bind(ledger::seconds(retention.horizon))
-            .bind(ledger::seconds(retention.kept))
-            .bind(ledger::GAP)
-            .execute(&self.pool)
-            .await
-            .map_err(failed("keep alive"))?;
-        Ok(())
-    }
-
-    async fn scopes(&self) -> Result<Vec<String>, StoreError> {
-        sqlx::query_scalar(
-            "SELECT scope FROM idem_scope WHERE retention IS NOT NULL ORDER BY scope",
-        )
-        .fetch_all(&self.pool)
-        .await
-        .map_err(failed("read the scopes"))
-    }
+    scope_methods!(STATEMENTS);
 
     /// The write lock of the database keeps others from pruning at the same time.
     async fn prune(&self, scope: &str, rows_max: u32) -> Result<Option<u64>, StoreError> {
@@ -303,9 +366,9 @@ impl Store for Sqlite {
                 ORDER BY claimed_at LIMIT $2)";
         let failed = failed("prune");
         let mut transaction = self.pool.begin_with("BEGIN IMMEDIATE").await.map_err(&failed)?;
-        let pruned = sqlx::query(PRUNED).bind(scope).execute(&mut *transaction);
+        let pruned = sqlx::query(self.names.sql(PRUNED)).bind(scope).execute(&mut *transaction);
         pruned.await.map_err(&failed)?;
-        let deleted = sqlx::query(PRUNE)
+        let deleted = sqlx::query(self.names.sql(PRUNE))
             .bind(scope)
             .bind(rows_max)
             .execute(&mut *transaction)
@@ -315,29 +378,23 @@ impl Store for Sqlite {
         Ok(Some(deleted.rows_affected()))
     }
 
-    async fn pruned_before(
-        transaction: &mut SqliteTransaction,
-        scope: &str,
-    ) -> Result<i64, StoreError> {
-        let pruned_before =
-            sqlx::query_scalar("SELECT pruned_before FROM idem_scope WHERE scope = ?")
-                .bind(scope)
-                .fetch_optional(&mut **transaction)
-                .await
-                .map_err(failed("read what was pruned"))?;
-        Ok(pruned_before.unwrap_or(0))
-    }
-
     async fn migrate(&self) -> Result<(), StoreError> {
         let mut transaction =
             self.pool.begin_with("BEGIN IMMEDIATE").await.map_err(failed("migrate"))?;
+        const MIGRATED: &str = "INSERT INTO idem_migration (version) VALUES (?)";
         let create = "CREATE TABLE IF NOT EXISTS idem_migration (version INTEGER PRIMARY KEY, \
                       applied_at INTEGER NOT NULL DEFAULT (unixepoch())) STRICT";
-        sqlx::raw_sql(create).execute(&mut *transaction).await.map_err(failed("migrate"))?;
-        let version = version(&mut *transaction).await.map_err(failed("migrate"))?;
+        sqlx::raw_sql(self.names.sql(create))
+            .execute(&mut *transaction)
+            .await
+            .map_err(failed("migrate"))?;
+        let version = version(&mut *transaction, &self.names).await.map_err(failed("migrate"))?;
         for (version, sql) in migration::pending(Self::MIGRATIONS, version)? {
-            sqlx::raw_sql(sql).execute(&mut *transaction).await.map_err(failed("migrate"))?;
-            sqlx::query("INSERT INTO idem_migration (version) VALUES (?)")
+            sqlx::raw_sql(self.names.sql(sql))
+                .execute(&mut *transaction)
+                .await
+                .map_err(failed("migrate"))?;
+            sqlx::query(self.names.sql(MIGRATED))
                 .bind(version)
                 .execute(&mut *transaction)
                 .await
@@ -349,26 +406,56 @@ impl Store for Sqlite {
     async fn check(&self) -> Result<(), StoreError> {
         let there = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'idem_migration')";
         let read = failed("read the ledger's version");
-        let found = match sqlx::query_scalar(there).fetch_one(&self.pool).await.map_err(&read)? {
-            true => version(&self.pool).await.map_err(&read)?,
+        let found = match sqlx::query_scalar(self.names.sql(there))
+            .fetch_one(&self.pool)
+            .await
+            .map_err(&read)?
+        {
+            true => version(&self.pool, &self.names).await.map_err(&read)?,
             false => 0,
         };
         migration::check(Self::MIGRATIONS, found)
     }
 }
 
-async fn version(connection: impl sqlx::SqliteExecutor<'_>) -> Result<i32, sqlx::Error> {
-    sqlx::query_scalar("SELECT coalesce(max(version), 0) FROM idem_migration")
+async fn version(
+    connection: impl sqlx::SqliteExecutor<'_>,
+    names: &Names,
+) -> Result<i32, sqlx::Error> {
+    sqlx::query_scalar(names.sql("SELECT coalesce(max(version), 0) FROM idem_migration"))
         .fetch_one(connection)
         .await
 }
 
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// Adds a value as it is compared with a column.
+fn bind(query: &mut QueryBuilder<sqlx::Sqlite>, value: &KeyValue) -> Result<(), StoreError> {
+    match value {
+        KeyValue::Integer(value) => query.push_bind(ledger::integer(*value)?),
+        KeyValue::Bool(value) => query.push_bind(*value),
+        KeyValue::Text(value) => query.push_bind(value.clone()),
+        KeyValue::Bytes(value) => query.push_bind(value.clone()),
+        KeyValue::Uuid(value) => query.push_bind(value.as_bytes().to_vec()),
+        KeyValue::Instant(_) | KeyValue::Date(_) => {
+            let problem = "SQLite has no type for instants and dates, so that they cannot be \
+                compared with a column; let the field be text or an integer, or leave `constraint` \
+                out";
+            return Err(StoreError::found(problem, Fault::Refused));
+        }
+    };
+    Ok(())
+}
+
 async fn find(
     connection: impl sqlx::SqliteExecutor<'_>,
+    names: &Names,
     digest: Digest,
 ) -> Result<Option<ledger::Row>, sqlx::Error> {
     const FIND: &str = "SELECT claimed_at * 1000000, same, reply FROM idem_claim WHERE digest = ?";
-    sqlx::query_as(FIND).bind(&digest.as_bytes()[..]).fetch_optional(connection).await
+    sqlx::query_as(names.sql(FIND)).bind(&digest.as_bytes()[..]).fetch_optional(connection).await
 }
 
 fn failed(operation: &'static str) -> impl Fn(sqlx::Error) -> StoreError {

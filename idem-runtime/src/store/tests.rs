@@ -69,6 +69,10 @@ impl Store for Silent {
 
     const MIGRATIONS: &'static [&'static str] = &[];
 
+    fn with_names(self, _: Names) -> Result<Self, StoreError> {
+        Ok(self)
+    }
+
     async fn begin(&self) -> Result<Open, StoreError> {
         let id = (!self.fates.lock().unwrap().is_empty()).then_some(TransactionId(7));
         answer(self.at, "begin", Open { silent_at: self.at, id, connection: () }).await
@@ -134,6 +138,28 @@ impl Store for Silent {
 
     async fn pruned_before(_: &mut Open, _: &str) -> Result<i64, StoreError> {
         Ok(0)
+    }
+
+    async fn mark(_: &mut Open) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn constraint(&self, name: &'static str) -> Result<Constraint, StoreError> {
+        let (schema, table, columns, table_columns) = Default::default();
+        Ok(Constraint { name: name.to_owned(), schema, table, columns, table_columns })
+    }
+
+    fn violates(_: &(dyn std::error::Error + 'static), _: &Constraint) -> bool {
+        false
+    }
+
+    async fn agreement(
+        &self,
+        _: &Constraint,
+        _: &[KeyValue],
+        _: &[(&'static str, &KeyValue)],
+    ) -> Result<Option<Vec<bool>>, StoreError> {
+        Ok(None)
     }
 
     async fn migrate(&self) -> Result<(), StoreError> {

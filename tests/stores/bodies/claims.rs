@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use idem_runtime::store::Store;
-use idem_runtime::{Delivery, Outcome, SourceId};
+use idem_runtime::horizon::Retention;
+use idem_runtime::store::{Names, ScopeKeys, Store};
+use idem_runtime::{Delivery, Outcome, SourceId, execute, execute_batch};
 use tokio::time::sleep;
 
 use super::{assert_counts, assert_outcome};
@@ -152,4 +153,37 @@ pub(crate) async fn claims_of_the_first_version_are_kept_by_migrations<E: Engine
     engine.store().check().await.expect("it fits");
     assert_outcome!(engine.place("r1", "ok").await, Outcome::Duplicate(_));
     assert_counts(engine, 1, 1).await;
+}
+
+pub(crate) async fn ledgers_of_different_names_fit_into_one_database<E: Engine>(engine: &E) {
+    let names = Names::prefix("shop_").expect("a name");
+    let other = engine.store().clone().with_names(names).expect("every engine takes a prefix");
+    let refused = other.check().await.expect_err("it is not made yet");
+    assert!(refused.to_string().contains("run `idem migrate`"), "{refused}");
+    for _ in 0..2 {
+        other.migrate().await.expect("it is made beside the first");
+    }
+    other.check().await.expect("it fits");
+
+    assert_outcome!(engine.place("r1", "ok").await, Outcome::Done(_));
+    for (count, expected) in [(1, "done"), (1, "duplicate"), (2, "duplicate")] {
+        let context = engine.context(delivery("r1", "ok").with_delivery_count(count));
+        let outcome = execute::<E::ByKey, _>(&other, &context).await;
+        let is_done = matches!(outcome, Outcome::Done(_));
+        assert_eq!(is_done, expected == "done", "{outcome:?}");
+    }
+    let contexts = ["r2", "r1"].map(|name| engine.context(delivery(name, "ok")));
+    let outcomes = execute_batch::<E::AllAtOnce, _>(&other, &contexts).await;
+    let [Outcome::Done(_), Outcome::Duplicate(_)] = &outcomes[..] else { panic!("{outcomes:?}") };
+    assert_counts(engine, 3, 1).await;
+    assert_eq!(engine.count("SELECT count(*) FROM shop_idem_claim").await, 2);
+
+    let keys = ScopeKeys { scope: "test.place".to_owned(), level: 2, key: "id".to_owned() };
+    other.register(&keys).await.expect("registered");
+    let hour = Duration::from_secs(3600);
+    let retention = Retention { horizon: hour, kept: hour };
+    other.keep_alive("test.place", retention).await.expect("kept alive");
+    assert_eq!(other.scopes().await.expect("asked"), ["test.place"]);
+    assert_eq!(other.prune("test.place", 10).await.expect("pruned"), Some(0));
+    assert!(engine.store().scopes().await.expect("asked").is_empty());
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod batches;
 pub(crate) mod claims;
+pub(crate) mod constraints;
 pub(crate) mod contention;
 pub(crate) mod failures;
 pub(crate) mod pruning;

@@ -1,7 +1,7 @@
 //! The handlers of one engine, by the same attribute and the same SQL.
 
 macro_rules! handlers {
-    ($store:ty, $insert:literal) => {
+    ($store:ty, $insert:literal, $insert_once:literal) => {
         use std::time::Duration;
 
         use idem_runtime::outcome::Reply;
@@ -62,6 +62,37 @@ macro_rules! handlers {
             }
             let missing = usize::from(orders.iter().any(|order| order.amount_cents == 13));
             Ok((missing..orders.len()).map(|_| fastrand::i64(..)).collect())
+        }
+
+        /// Its own table says what was done. It inserts twice for 13 cents, breaks another constraint
+        /// for 14, and ends its transaction for 15.
+        #[idempotent(
+            key = "customer_id, external_ref",
+            constraint = "orders_once_uq",
+            same = "amount_cents, currency",
+            scope = "test.guarded"
+        )]
+        pub(crate) async fn guarded(tx: &mut Tx<$store>, order: Priced) -> Result<(), Failure> {
+            insert(tx, order.customer_id, &order.external_ref).await?;
+            insert_once(tx, &order).await?;
+            match order.amount_cents {
+                13 => insert_once(tx, &order).await?,
+                14 => run(tx, "INSERT INTO invoices (number) VALUES (1)".to_owned()).await?,
+                15 => run(tx, "COMMIT".to_owned()).await?,
+                _ => {}
+            }
+            Ok(())
+        }
+
+        async fn insert_once(tx: &mut Tx<$store>, order: &Priced) -> Result<(), sqlx::Error> {
+            sqlx::query($insert_once)
+                .bind(order.customer_id)
+                .bind(&order.external_ref)
+                .bind(order.amount_cents)
+                .bind(&order.currency)
+                .execute(&mut **tx)
+                .await?;
+            Ok(())
         }
 
         #[idempotent(key = "customer_id", replay, scope = "test.verbose")]

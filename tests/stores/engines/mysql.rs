@@ -4,7 +4,11 @@ use crate::engines::Server;
 use idem_runtime::store::Mysql;
 use idem_tests::database::{MARIADB_URL, MYSQL_URL, MysqlDatabase};
 
-super::handlers::handlers!(Mysql, "INSERT INTO effects (customer_id, external_ref) VALUES (?, ?)");
+super::handlers::handlers!(
+    Mysql,
+    "INSERT INTO effects (customer_id, external_ref) VALUES (?, ?)",
+    "INSERT INTO orders_once VALUES (?, ?, ?, ?)"
+);
 
 /// MariaDB or MySQL.
 pub(crate) struct OnMysql {
@@ -43,6 +47,7 @@ impl super::Engine for OnMysql {
     type Idempotent = NaturallyHandler;
     type Receipt = ReceiptHandler;
     type Verbose = VerboseHandler;
+    type Guarded = GuardedHandler;
     type AllAtOnce = AllAtOnceHandler;
     type Receipts = ReceiptsHandler;
 

@@ -6,7 +6,8 @@ use idem_tests::database::SqliteFile;
 
 super::handlers::handlers!(
     Sqlite,
-    "INSERT INTO effects (customer_id, external_ref) VALUES ($1, $2)"
+    "INSERT INTO effects (customer_id, external_ref) VALUES ($1, $2)",
+    "INSERT INTO orders_once VALUES ($1, $2, $3, $4)"
 );
 
 pub(crate) struct OnSqlite {
@@ -35,6 +36,7 @@ impl super::Engine for OnSqlite {
     type Idempotent = NaturallyHandler;
     type Receipt = ReceiptHandler;
     type Verbose = VerboseHandler;
+    type Guarded = GuardedHandler;
     type AllAtOnce = AllAtOnceHandler;
     type Receipts = ReceiptsHandler;
 

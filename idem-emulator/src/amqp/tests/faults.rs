@@ -41,6 +41,17 @@ fn a_delayed_answer_to_a_settlement_comes_at_its_time() {
 }
 
 #[test]
+fn a_delay_of_no_time_is_none() {
+    let (mut peer, fault) = holding_one(Fault::delay_settlement_answer(Duration::ZERO));
+    assert_eq!(only_disposition(&peer.exchange(&complete(0), &[])).first, 0);
+    assert_eq!(fault.fired(), 1);
+    let delay = peer.broker.context.faults.add(Fault::delay_delivery(Duration::ZERO));
+    peer.store(&[b"b"]);
+    assert_eq!(transfers(&peer.exchange(&flow(100, 1, 2, false), &[])).len(), 1);
+    assert_eq!(delay.fired(), 0);
+}
+
+#[test]
 fn a_lost_answer_to_a_settlement_never_comes() {
     let (mut peer, fault) = holding_one(Fault::lose_settlement_answer());
     assert!(peer.exchange(&complete(0), &[]).is_empty());
@@ -135,4 +146,48 @@ fn a_lost_request_is_accepted_and_neither_done_nor_answered() {
     let other = peer.exchange(&transfer(1, 0, false), &request("com.microsoft:renew-lock"));
     assert_eq!(transfers(&other).len(), 1);
     assert_eq!(fault.fired(), 1);
+
+    let cut = peer.broker.context.faults.add(Fault::drop_connection_at_request());
+    let last = peer.exchange(&transfer(2, 0, false), &request("com.microsoft:renew-lock"));
+    assert!(transfers(&last).is_empty() && peer.connection.is_finished());
+    assert_eq!(cut.fired(), 1);
+}
+
+#[test]
+fn a_delayed_answer_to_a_settlement_by_token_comes_at_its_time() {
+    let delay = Duration::from_secs(5);
+    let mut peer = Peer::new(100, 65536);
+    let fault = peer.broker.context.faults.add(Fault::delay_settlement_answer(delay));
+    peer.store(&[b"a"]);
+    peer.receive_from("orders");
+    let answers = peer.exchange(&flow(100, 0, 1, false), &[]);
+    let tag = transfers(&answers)[0].0.delivery_tag.clone().unwrap();
+    let token = uuid::Uuid::from_bytes_le(tag.as_slice().try_into().unwrap());
+
+    peer.attach_sender("orders/$management");
+    let source = Source::builder().address("orders/$management").build();
+    peer.exchange(&attach(Role::Receiver, 3, Some(Box::new(source)), None), &[]);
+    peer.exchange(&Flow { handle: Some(3.into()), ..flow(100, 1, 10, false) }, &[]);
+    let operation = ApplicationProperties::builder()
+        .insert("operation", "com.microsoft:update-disposition")
+        .build();
+    let body = [
+        ("disposition-status", Value::String("completed".to_owned())),
+        ("lock-tokens", Value::List(vec![Value::Uuid((*token.as_bytes()).into())])),
+    ];
+    let body = body.into_iter().map(|(name, value)| (Value::String(name.to_owned()), value));
+    let request = Message::builder()
+        .application_properties(operation)
+        .value(Value::Map(body.collect()))
+        .build();
+    let bytes = serde_amqp::to_vec(&Serializable(&request)).unwrap();
+    let answers = peer.exchange(&transfer(0, 0, false), &bytes);
+    assert!(transfers(&answers).is_empty());
+    assert_eq!((fault.fired(), peer.counts()), (1, (0, 0, 0)), "it is applied at once");
+    peer.clock.advance(delay);
+    peer.broker.sweep();
+    let answers = peer.answers();
+    let (_, payload) = transfers(&answers)[0];
+    let properties = decoded(payload).application_properties.unwrap();
+    assert_eq!(properties.get("statusCode"), Some(&SimpleValue::Int(200)));
 }

@@ -6,6 +6,9 @@ use fe2o3_amqp_types::transaction::{
     Coordinator, Declare, Declared, Discharge, TransactionalState,
 };
 
+use serde_amqp::described::Described;
+use serde_amqp::descriptor::Descriptor;
+
 use super::*;
 use crate::events::EventTotals;
 
@@ -206,6 +209,23 @@ fn a_commit_that_cannot_be_done_is_a_rollback() {
 }
 
 #[test]
+fn commands_may_be_described_by_their_names() {
+    let described = |name: &str, fields: Vec<Value>| {
+        Value::Described(Box::new(Described {
+            descriptor: Descriptor::Name(Symbol::from(name)),
+            value: Value::List(fields),
+        }))
+    };
+    let mut peer = Peer::with_coordinator();
+    let declared = peer.ask_coordinator(described("amqp:declare:list", vec![Value::Null]));
+    let DeliveryState::Declared(Declared { txn_id }) = declared else { panic!("{declared:?}") };
+    peer.send_within(&txn_id, b"new");
+    let fields = vec![Value::Binary(txn_id), Value::Bool(false)];
+    assert_eq!(peer.ask_coordinator(described("amqp:discharge:list", fields)), accepted());
+    assert_eq!((peer.counts(), peer.ended()), ((1, 0, 0), (1, 0)));
+}
+
+#[test]
 fn what_a_coordinator_does_not_know_is_not_implemented() {
     let mut peer = Peer::with_coordinator();
     let distributed = peer.ask_coordinator(Declare::new(Binary::from(vec![1])));
@@ -239,4 +259,56 @@ fn nothing_is_received_from_a_coordinator() {
         panic!("{answers:?}");
     };
     assert!(format!("{:?}", detach.error).contains("NotAllowed"), "{detach:?}");
+}
+
+/// Attaches a sender to `orders` that wants its messages sent on.
+fn attach_through(peer: &mut Peer, handle: u32, destination: &str) -> Vec<Answer> {
+    let target = TargetArchetype::Target(Target::builder().address("orders").build());
+    let mut properties = Fields::new();
+    let name = Symbol::from("com.microsoft:transfer-destination-address");
+    properties.insert(name, Value::String(destination.to_owned()));
+    let attach = attach(Role::Sender, handle, None, Some(Box::new(target)));
+    peer.exchange(&Attach { properties: Some(properties), ..attach }, &[])
+}
+
+#[test]
+fn a_transaction_reaches_another_entity_through_the_one_that_it_is_about() {
+    let mut peer = Peer::with_coordinator();
+    peer.hold_one();
+    let attached = attach_through(&mut peer, 6, "amqp://localhost/Other");
+    assert!(matches!(attached[0].0, Performative::Attach(_)), "{attached:?}");
+    let id = peer.declare();
+    peer.settle_within(&id, 0, Outcome::Accepted(Accepted {}));
+    let sent =
+        Transfer { handle: 6.into(), state: Some(within(&id, None)), ..transfer(3, 0, false) };
+    let answers = peer.exchange(&sent, &encoded(&wire_message(b"new")));
+    let expected = within(&id, Some(Outcome::Accepted(Accepted {})));
+    assert_eq!(only_disposition(&answers).state, Some(expected));
+    let other = peer.broker.node("other").unwrap().queue;
+    assert_eq!((peer.counts(), other.counts().active), ((0, 1, 0), 0));
+    assert_eq!(peer.discharge(&id, false), accepted());
+    assert_eq!((peer.counts(), other.counts().active), ((0, 0, 0), 1));
+
+    // Without a transaction they pass too; what cannot be delivered stays on the way.
+    let sent = Transfer { handle: 6.into(), ..transfer(4, 0, false) };
+    peer.exchange(&sent, &encoded(&wire_message(b"plain")));
+    assert_eq!((peer.counts(), other.counts().active), ((0, 0, 0), 2));
+    peer.broker.delete("other").unwrap();
+    peer.exchange(&Transfer { delivery_id: Some(5), ..sent }, &encoded(&wire_message(b"late")));
+    let counts = peer.broker.node("orders").unwrap().queue.counts();
+    assert_eq!((counts.active, counts.transfer_dead_lettered), (0, 1));
+}
+
+#[test]
+fn messages_are_sent_on_only_to_where_they_can_be_sent() {
+    for (destination, condition) in
+        [("nowhere", "NotFound"), ("other/$DeadLetterQueue", "NotAllowed")]
+    {
+        let mut peer = Peer::new(100, 65536);
+        let answers = attach_through(&mut peer, 6, destination);
+        let [(Performative::Attach(_), _), (Performative::Detach(detach), _)] = &answers[..] else {
+            panic!("{answers:?}");
+        };
+        assert!(format!("{:?}", detach.error).contains(condition), "{detach:?}");
+    }
 }

@@ -103,7 +103,7 @@ impl Queue {
             let number = message.sequence_number;
             let possible = |fault| match fault {
                 DeliveryFault::PassOver => following.is_some(),
-                DeliveryFault::Delay(_) => !was_delayed,
+                DeliveryFault::Delay(by) => !was_delayed && !by.is_zero(),
                 DeliveryFault::Redeliver
                 | DeliveryFault::ExpireLock
                 | DeliveryFault::LoseSessionLock

@@ -21,10 +21,12 @@ pub(super) struct Outbound {
     message: Message,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 enum Exit {
     Messages,
     DeadLetters,
+    /// To the entity that the sender named.
+    Destination(Arc<str>),
 }
 
 /// Why a message is not forwarded.
@@ -76,8 +78,10 @@ impl Queue {
     }
 
     /// A message is enqueued: it stays, or it goes on.
-    pub(super) fn place(&self, state: &mut State, message: Message) {
-        if self.keeps_messages() {
+    pub(super) fn place(&self, state: &mut State, mut message: Message) {
+        if let Some(destination) = message.destination.take() {
+            state.outbound.push(Outbound { exit: Exit::Destination(destination), message });
+        } else if self.keeps_messages() {
             state.charge += message.charge();
             state.main.insert(message);
         } else {
@@ -111,9 +115,10 @@ impl Queue {
     /// Nothing is locked here. The number of forwards bounds the depth.
     pub(super) fn hand_over(&self, outbound: Vec<Outbound>) {
         for Outbound { exit, message } in outbound {
-            let target = match exit {
-                Exit::Messages => &self.settings.forward_to,
-                Exit::DeadLetters => &self.settings.forward_dead_lettered_messages_to,
+            let target = match &exit {
+                Exit::Messages => self.settings.forward_to.as_deref(),
+                Exit::DeadLetters => self.settings.forward_dead_lettered_messages_to.as_deref(),
+                Exit::Destination(destination) => Some(&**destination),
             };
             match target {
                 Some(target) => self.forward(target, message),

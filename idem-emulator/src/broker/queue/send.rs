@@ -142,7 +142,7 @@ impl Queue {
     pub(in crate::broker) fn check(&self, submission: &Submission) -> Result<(), SendError> {
         submission.check_limits()?;
         match (&submission.session_id, &submission.partition_key) {
-            (None, _) if self.settings.requires_session => {
+            (None, _) if self.settings.requires_session && submission.destination.is_none() => {
                 Err(SendError::SessionIdMissing { name: Arc::clone(&self.name) })
             }
             (Some(session_id), Some(key)) if key != session_id => {
@@ -164,7 +164,8 @@ impl Queue {
         };
         let content_charge = |submission: &Submission| {
             // What goes on at once takes no room here.
-            let stays = self.keeps_messages() || submission.scheduled_for.is_some();
+            let passes = !self.keeps_messages() || submission.destination.is_some();
+            let stays = !passes || submission.scheduled_for.is_some();
             if stays { bytes(submission.content.len()) + OVERHEAD_BYTES } else { 0 }
         };
         let needed = submissions.map(|it| content_charge(it) + id_charge(it)).sum();
@@ -198,6 +199,7 @@ impl Queue {
         let message = Message {
             id: submission.id,
             session_id: submission.session_id,
+            destination: submission.destination,
             time_to_live: submission.time_to_live,
             content: submission.content,
             sequence_number,

@@ -13,6 +13,7 @@ use crate::faults::{Ending, Fault, FaultKind};
 use crate::options::{QueueOptions, SubscriptionOptions, TopicOptions};
 
 mod entities;
+mod faults;
 mod limits;
 mod queues;
 mod routes;

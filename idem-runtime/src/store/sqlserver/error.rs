@@ -2,7 +2,7 @@
 
 use std::error::Error as StdError;
 
-use tiberius::error::Error;
+use tiberius::error::{Error, TokenError};
 
 use crate::store::{Fault, StoreError};
 
@@ -48,10 +48,23 @@ pub(super) fn is_without_table(error: &Error) -> bool {
 
 /// What the database's part in a handler's error means, also behind the handler's own types.
 pub(super) fn fault_in(error: &(dyn StdError + 'static)) -> Option<Fault> {
+    part_of_database(error).map(fault)
+}
+
+/// The server's error in a handler's, if it is that a value is taken.
+pub(super) fn taken_in<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a TokenError> {
+    match part_of_database(error)? {
+        Error::Server(error) => TAKEN.contains(&error.code()).then_some(error),
+        _ => None,
+    }
+}
+
+/// `anyhow` hides the driver's error, which has no other behind it.
+fn part_of_database<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Error> {
     let mut next = Some(error);
     while let Some(error) = next {
         if let Some(error) = error.downcast_ref::<Error>() {
-            return Some(fault(error));
+            return Some(error);
         }
         next = error.source();
     }

@@ -1,5 +1,6 @@
 //! The ledger in SQL Server and Azure SQL Database, through tiberius.
 
+mod constraint;
 mod error;
 mod pool;
 mod sql;
@@ -17,12 +18,13 @@ use tiberius::{Config, FromSql, Row, ToSql};
 use tokio::time::timeout;
 
 use super::{
-    Claim, Claimed, Earlier, Fate, Fault, NESTED_TRANSACTION, ScopeKeys, Store, StoreError,
-    TransactionId, ledger, migration,
+    Claim, Claimed, Constraint, Earlier, Fate, Fault, NESTED_TRANSACTION, Names, ScopeKeys, Store,
+    StoreError, TransactionId, ledger, migration,
 };
 use crate::horizon::Retention;
-use crate::key::Digest;
+use crate::key::{Digest, KeyValue};
 use crate::outcome::Reply;
+use constraint::Agreement;
 use error::failed;
 use pool::{Client, Lease, Pool};
 use sql::found;
@@ -63,6 +65,7 @@ use url::Place;
 #[derive(Clone, Debug)]
 pub struct SqlServer {
     pool: Pool,
+    names: Names,
 }
 
 /// How many connections [`SqlServer::connect`] allows itself.
@@ -76,6 +79,10 @@ const COMPATIBILITY_MIN: i32 = 130;
 
 const ROLLED_BACK: &str = "the transaction was rolled back, since the handler ignored an error of \
      a statement or sent `ROLLBACK`; return the errors of statements, and leave the end to idem";
+
+const ENDED: &str = "the transaction has ended before the handler: it ignored an error of a \
+     statement, which rolls back, or sent `COMMIT` or `ROLLBACK`, and without a claim there is no \
+     telling; return the errors of statements, and leave the end to idem";
 
 impl SqlServer {
     /// Connects to the database of a URL, `sqlserver://user:password@host:port/database`, with a
@@ -119,11 +126,20 @@ impl SqlServer {
     /// Uses the database of a configuration of the driver, with so many connections at most. They
     /// are made when they are needed.
     pub fn from_config(config: Config, connections_max: u32) -> Self {
-        Self { pool: Pool::new(config, connections_max) }
+        Self { pool: Pool::new(config, connections_max), names: Names::default() }
     }
 
-    /// Runs a statement outside any handler's transaction. Its connection is closed when it fails.
-    async fn run(&self, statement: &str, parameters: &[&dyn ToSql]) -> Result<Answer, Error> {
+    /// Runs a statement on the ledger outside any handler's transaction.
+    async fn run(
+        &self,
+        statement: &'static str,
+        parameters: &[&dyn ToSql],
+    ) -> Result<Answer, Error> {
+        self.run_plain(&self.names.apply(statement), parameters).await
+    }
+
+    /// Runs a statement. Its connection is closed when it fails.
+    async fn run_plain(&self, statement: &str, parameters: &[&dyn ToSql]) -> Result<Answer, Error> {
         let mut lease = self.pool.lease().await?;
         let answer = ask(&mut lease, statement, parameters).await;
         match &answer {
@@ -133,6 +149,14 @@ impl SqlServer {
         answer
     }
 
+    /// The columns of a constraint's table, and whether their text is in a code page.
+    async fn columns(&self, constraint: &Constraint) -> Result<Vec<(String, bool)>, Error> {
+        let table = constraint::quoted_table(constraint);
+        let columns = self.run_plain(constraint::COLUMNS, &[&table]).await?;
+        let column = |row| Ok((value_in::<&str>(row, 0)?.to_owned(), value_in(row, 1)?));
+        columns.rows(0).iter().map(column).collect()
+    }
+
     /// Applies what is missing. Dropping the connection rolls back what has not been committed.
     async fn migrate_alone(&self) -> Result<(), StoreError> {
         let failed = failed("migrate");
@@ -140,16 +164,22 @@ impl SqlServer {
         // An index over many claims takes its time.
         config.command_timeout(None);
         let mut client = pool::connect(&config).await.map_err(&failed)?;
-        let locked = batch(&mut client, sql::LOCK_MIGRATION).await.map_err(&failed)?;
+        let names = &self.names;
+        let lock = names.apply(sql::LOCK_MIGRATION);
+        let locked = batch(&mut client, &lock).await.map_err(&failed)?;
         if locked.value::<i32>(0).map_err(&failed)? < 0 {
             let waited = "migrate: another migration of this database has not ended in a minute";
             return Err(StoreError::found(waited, Fault::Contention));
         }
-        let version = batch(&mut client, sql::MIGRATED).await.map_err(&failed)?;
+        if let Some(schema) = names.schema_name() {
+            batch(&mut client, &sql::make_schema(schema)).await.map_err(&failed)?;
+        }
+        let version = batch(&mut client, &names.apply(sql::MIGRATED)).await.map_err(&failed)?;
         let version = version.value(0).map_err(&failed)?;
         for (version, migration) in migration::pending(Self::MIGRATIONS, version)? {
-            batch(&mut client, migration).await.map_err(&failed)?;
-            ask(&mut client, sql::WRITE_VERSION, &[&version]).await.map_err(&failed)?;
+            batch(&mut client, &names.apply(migration)).await.map_err(&failed)?;
+            let write = names.apply(sql::WRITE_VERSION);
+            ask(&mut client, &write, &[&version]).await.map_err(&failed)?;
         }
         batch(&mut client, sql::COMMIT_MIGRATION).await.map_err(&failed)?;
         Ok(())
@@ -169,6 +199,7 @@ pub struct SqlServerTransaction {
     /// The database's number, which `USE` would change.
     database: i32,
     claimed: Option<Digest>,
+    names: Names,
 }
 
 impl Deref for SqlServerTransaction {
@@ -186,6 +217,15 @@ impl DerefMut for SqlServerTransaction {
 }
 
 impl SqlServerTransaction {
+    /// Runs a statement on the ledger.
+    async fn ask(
+        &mut self,
+        statement: &'static str,
+        parameters: &[&dyn ToSql],
+    ) -> Result<Answer, Error> {
+        ask(&mut self.lease, &self.names.apply(statement), parameters).await
+    }
+
     /// Runs a batch of ours, and proves by a number that the answer is its.
     async fn end(&mut self, statements: String) -> Result<Ended, Error> {
         let answer = batch(&mut self.lease, &statements).await?;
@@ -206,9 +246,17 @@ impl SqlServerTransaction {
         }
     }
 
+    /// What it means that the transaction is over, if its claim was not committed.
+    fn lost(&self) -> StoreError {
+        match self.claimed {
+            Some(_) => StoreError::found(ROLLED_BACK, Fault::Refused),
+            None => StoreError::found(ENDED, Fault::Broken),
+        }
+    }
+
     async fn was_committed(&mut self) -> Result<bool, Error> {
         let Some(digest) = self.claimed else { return Ok(false) };
-        let statements = sql::was_committed(self.id, self.holder, digest);
+        let statements = sql::was_committed(&self.names, self.id, self.holder, digest);
         Ok(self.end_in_time(statements).await?.found > 0)
     }
 
@@ -236,6 +284,10 @@ impl Store for SqlServer {
         include_str!("../migrations/sqlserver/0003_scopes.sql"),
     ];
 
+    fn with_names(self, names: Names) -> Result<Self, StoreError> {
+        Ok(Self { names, ..self })
+    }
+
     async fn begin(&self) -> Result<SqlServerTransaction, StoreError> {
         let failed = failed("begin");
         let mut lease = self.pool.lease().await.map_err(&failed)?;
@@ -247,6 +299,7 @@ impl Store for SqlServer {
             holder: fastrand::i64(0..i64::MAX),
             database: begun.value(1).map_err(&failed)?,
             claimed: None,
+            names: self.names.clone(),
         })
     }
 
@@ -257,7 +310,7 @@ impl Store for SqlServer {
         let failed = failed("claim");
         let (digest, same) = (&claim.digest.as_bytes()[..], claim.same.as_bytes());
         let holder = transaction.holder;
-        let answer = ask(transaction, sql::CLAIM, &[&digest, &claim.scope, &holder, &same]).await;
+        let answer = transaction.ask(sql::CLAIM, &[&digest, &claim.scope, &holder, &same]).await;
         let answer = answer.map_err(&failed)?;
         match answer.value::<i32>(0).map_err(&failed)?.unsigned_abs() {
             0 => {
@@ -280,7 +333,7 @@ impl Store for SqlServer {
         let batch = json(claims.iter().map(|claim| Batched::claim(claim)))?;
         let scope = claims.first().map_or("", |claim| claim.scope);
         let holder = transaction.holder;
-        let answer = ask(transaction, sql::CLAIM_MANY, &[&batch, &scope, &holder]).await;
+        let answer = transaction.ask(sql::CLAIM_MANY, &[&batch, &scope, &holder]).await;
         let answer = answer.map_err(error::claim_failed)?;
         let inserted = answer.rows(0).iter().map(digest_in);
         let inserted = inserted.collect::<Result<_, _>>().map_err(&failed)?;
@@ -297,13 +350,48 @@ impl Store for SqlServer {
         let failed = failed("keep the reply");
         let batch = json(replies.iter().map(|(digest, reply)| Batched::reply(*digest, reply)))?;
         let holder = transaction.holder;
-        let kept = ask(transaction, sql::KEEP, &[&batch, &holder]).await.map_err(&failed)?;
+        let kept = transaction.ask(sql::KEEP, &[&batch, &holder]).await.map_err(&failed)?;
         let kept: i32 = kept.value(0).map_err(&failed)?;
         if usize::try_from(kept).is_ok_and(|kept| kept == replies.len()) {
             return Ok(());
         }
         // Whether the claims are committed or gone is asked when the transaction is rolled back.
         Err(StoreError::found(ROLLED_BACK, Fault::Refused))
+    }
+
+    async fn mark(_: &mut SqlServerTransaction) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn constraint(&self, name: &'static str) -> Result<Constraint, StoreError> {
+        let failed = failed("read the catalogue");
+        let found = self.run_plain(constraint::INDEXES, &[&name]).await.map_err(&failed)?;
+        let constraint = constraint::read(name, &found, &failed)?;
+        let columns = self.columns(&constraint).await.map_err(&failed)?;
+        let table_columns = columns.into_iter().map(|(column, _)| column).collect();
+        Ok(Constraint { table_columns, ..constraint })
+    }
+
+    fn violates(error: &(dyn StdError + 'static), constraint: &Constraint) -> bool {
+        error::taken_in(error)
+            .is_some_and(|error| constraint::is_named(error.message(), constraint))
+    }
+
+    async fn agreement(
+        &self,
+        constraint: &Constraint,
+        key: &[KeyValue],
+        same: &[(&'static str, &KeyValue)],
+    ) -> Result<Option<Vec<bool>>, StoreError> {
+        let failed = failed("read the row of an earlier message");
+        let columns = self.columns(constraint).await.map_err(&failed)?;
+        let in_code_page = columns.into_iter().filter(|(_, is)| *is).map(|(column, _)| column);
+        let agreement = Agreement::new(constraint, &in_code_page.collect(), key, same)?;
+        let parameters: Vec<_> = agreement.parameters.iter().map(AsRef::as_ref).collect();
+        let answer = self.run_plain(&agreement.sql, &parameters).await.map_err(&failed)?;
+        let Some(row) = answer.rows(0).first() else { return Ok(None) };
+        let agrees = (0..same.len()).map(|column| value_in(row, column));
+        agrees.collect::<Result<_, _>>().map(Some).map_err(&failed)
     }
 
     async fn was_ended(transaction: &mut SqlServerTransaction) -> bool {
@@ -319,7 +407,7 @@ impl Store for SqlServer {
                     return Ok(());
                 }
                 found::NESTED => StoreError::found(NESTED_TRANSACTION, Fault::Refused),
-                _ => StoreError::found(ROLLED_BACK, Fault::Refused),
+                _ => transaction.lost(),
             },
             Err(error) => error::not_committed(error),
         };
@@ -382,7 +470,7 @@ impl Store for SqlServer {
     async fn keep_alive(&self, scope: &str, retention: Retention) -> Result<(), StoreError> {
         let (horizon, kept) = (retention.horizon, retention.kept);
         let (horizon, kept) = (ledger::seconds(horizon), ledger::seconds(kept));
-        let alive = self.run(sql::KEEP_ALIVE, &[&scope, &horizon, &kept, &ledger::GAP]).await;
+        let alive = self.run(sql::KEEP_ALIVE, &[&scope, &horizon, &kept]).await;
         alive.map_err(failed("keep alive")).map(|_| ())
     }
 
@@ -405,7 +493,7 @@ impl Store for SqlServer {
         scope: &str,
     ) -> Result<i64, StoreError> {
         let failed = failed("read what was pruned");
-        let answer = ask(transaction, sql::PRUNED_BEFORE, &[&scope]).await.map_err(&failed)?;
+        let answer = transaction.ask(sql::PRUNED_BEFORE, &[&scope]).await.map_err(&failed)?;
         let pruned_before = answer.rows(0).first().map(|row| value_in(row, 0));
         Ok(pruned_before.transpose().map_err(&failed)?.unwrap_or(0))
     }

@@ -10,14 +10,16 @@
 use std::fmt::Write;
 
 use crate::key::Digest;
+use crate::store::Names;
 
 /// A statement outside any handler's transaction. It waits for locks a little, since those who
 /// hold them are statements like it.
 macro_rules! alone {
     ($($sql:literal)+) => {
         concat!(
-            "SET IMPLICIT_TRANSACTIONS OFF; SET TRANSACTION ISOLATION LEVEL READ COMMITTED; \
-             SET XACT_ABORT ON; SET LOCK_TIMEOUT 5000; SET ROWCOUNT 0; ",
+            "SET QUOTED_IDENTIFIER ON; SET IMPLICIT_TRANSACTIONS OFF; \
+             SET TRANSACTION ISOLATION LEVEL READ COMMITTED; SET XACT_ABORT ON; \
+             SET LOCK_TIMEOUT 5000; SET ROWCOUNT 0; ",
             $($sql),+
         )
     };
@@ -32,8 +34,9 @@ macro_rules! alone {
 /// transaction, which the guard finds and rolls back, and not committed at once. It is set after
 /// the transaction has begun, since it would begin another one around it.
 pub(super) const BEGIN: &str = "\
-    SET IMPLICIT_TRANSACTIONS OFF; SET TRANSACTION ISOLATION LEVEL READ COMMITTED; \
-    SET XACT_ABORT ON; SET LOCK_TIMEOUT -1; SET ROWCOUNT 0; SET NOCOUNT OFF; \
+    SET QUOTED_IDENTIFIER ON; SET IMPLICIT_TRANSACTIONS OFF; \
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED; SET XACT_ABORT ON; SET LOCK_TIMEOUT -1; \
+    SET ROWCOUNT 0; SET NOCOUNT OFF; \
     BEGIN TRANSACTION; SET IMPLICIT_TRANSACTIONS ON; \
     SELECT CURRENT_TRANSACTION_ID(), CAST(DB_ID() AS int)";
 
@@ -125,17 +128,18 @@ pub(super) fn guard_and_commit(id: i64, mark: i64) -> String {
 
 /// Says whether the claim was committed by somebody other than us, and first rolls back what has
 /// come after it. While the transaction is the one that was begun, it was not.
-pub(super) fn was_committed(id: i64, mark: i64, digest: Digest) -> String {
+pub(super) fn was_committed(names: &Names, id: i64, mark: i64, digest: Digest) -> String {
     format!(
         "DECLARE @committed int = 0; \
          IF XACT_STATE() = 0 OR CURRENT_TRANSACTION_ID() <> {id} \
          BEGIN \
              IF @@TRANCOUNT > 0 ROLLBACK TRANSACTION; \
              SET IMPLICIT_TRANSACTIONS OFF; \
-             SET @committed = (SELECT count(*) FROM idem_claim WITH (READCOMMITTEDLOCK, READPAST) \
+             SET @committed = (SELECT count(*) FROM {table} WITH (READCOMMITTEDLOCK, READPAST) \
                                WHERE digest = 0x{digest} AND holder = {mark}); \
          END; \
          SELECT CAST({mark} AS bigint), @committed, CAST(DB_ID() AS int)",
+        table = names.apply("idem_claim"),
         digest = hex(digest.as_bytes()),
     )
 }
@@ -170,11 +174,11 @@ pub(super) const KEEP_ALIVE: &str = alone!(
     "DECLARE @now bigint = DATEDIFF_BIG(second, '19700101', SYSUTCDATETIME()); \
      UPDATE idem_scope SET \
          downtime = CASE \
-             WHEN @now - seen_at > @P4 THEN downtime + (@now - seen_at) \
+             WHEN @now - seen_at > 90 THEN downtime + (@now - seen_at) \
              WHEN @now - running_since > downtime + \
                  CASE WHEN horizon > retention THEN horizon ELSE retention END THEN 0 \
              ELSE downtime END, \
-         running_since = CASE WHEN @now - seen_at > @P4 THEN @now ELSE running_since END, \
+         running_since = CASE WHEN @now - seen_at > 90 THEN @now ELSE running_since END, \
          seen_at = CASE WHEN @now > seen_at THEN @now ELSE seen_at END, \
          horizon = CASE WHEN horizon > @P2 THEN horizon ELSE @P2 END, \
          retention = CASE WHEN retention > @P3 THEN retention ELSE @P3 END \
@@ -225,6 +229,11 @@ pub(super) const LOCK_MIGRATION: &str = "\
         @LockOwner = N'Transaction', @LockTimeout = 60000; \
     SELECT @lock";
 
+/// Makes the ledger's schema if there is none.
+pub(super) fn make_schema(name: &str) -> String {
+    format!("IF SCHEMA_ID(N'{name}') IS NULL EXEC(N'CREATE SCHEMA [{name}]')")
+}
+
 /// Makes the table of versions if there is none, and reads it.
 pub(super) const MIGRATED: &str = "\
     IF OBJECT_ID(N'idem_migration', N'U') IS NULL \
@@ -265,7 +274,7 @@ mod tests {
         (HOLDER, 1),
         (FIND, 1),
         (REGISTER, 3),
-        (KEEP_ALIVE, 4),
+        (KEEP_ALIVE, 3),
         (SCOPES, 0),
         (PRUNE, 2),
         (PRUNED_BEFORE, 1),
@@ -303,8 +312,10 @@ mod tests {
             SELECT CAST(42 AS bigint), @committed, CAST(DB_ID() AS int)",
             hex(digest().as_bytes())
         );
-        assert_eq!(was_committed(815, 42, digest()), expected);
+        assert_eq!(was_committed(&Names::default(), 815, 42, digest()), expected);
         assert_eq!(hex(&[0, 0x0a, 0xff]), "000aff");
+        let names = Names::schema("shop").expect("a name");
+        assert!(was_committed(&names, 815, 42, digest()).contains("FROM \"shop\".idem_claim "));
     }
 
     #[test]
@@ -321,7 +332,7 @@ mod tests {
     /// committed, depending on a setting of the database.
     #[test]
     fn claims_are_read_by_locks_whatever_the_databases_default() {
-        let was_committed = was_committed(815, 42, digest());
+        let was_committed = was_committed(&Names::default(), 815, 42, digest());
         let generated = [(was_committed.as_str(), 0)];
         for (statement, _) in STATEMENTS.iter().chain(&generated) {
             for (at, table) in statement.match_indices("FROM idem_claim") {

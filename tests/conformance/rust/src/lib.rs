@@ -4,8 +4,8 @@
 //! the tests call are ours: they ask the client for a connection as it makes them to emulators, and
 //! keep the port of a connection string, which the client drops.
 
-use azure_core::Error;
 use azure_core::error::ErrorKind;
+use azure_core::Error;
 use original::authorization::AzureNamedKeyCredential;
 use original::core::BasicRetryPolicy;
 
@@ -53,7 +53,7 @@ impl ServiceBusClient {
 fn value(connection_string: &str, name: &str) -> Result<String, Error> {
     let mut parts = connection_string.split(';').filter_map(|part| part.split_once('='));
     let found = parts.find(|(found, _)| *found == name);
-    found.map(|(_, value)| value.to_owned()).ok_or_else(|| {
-        Error::new(ErrorKind::Other, format!("the connection string has no {name}"))
-    })
+    found
+        .map(|(_, value)| value.to_owned())
+        .ok_or_else(|| Error::new(ErrorKind::Other, format!("the connection string has no {name}")))
 }

@@ -20,7 +20,7 @@ fn agreeable(text: &str) -> Answer {
     if text.contains("BEGIN TRANSACTION; SET IMPLICIT_TRANSACTIONS ON") {
         return Answer::row([Value::Big(ID), Value::Int(HOME)]);
     }
-    if text.contains("INSERT INTO idem_claim") {
+    if text.contains("SELECT @met") {
         return Answer::row([Value::Int(0)]);
     }
     ended(text, i32::from(text.contains("COMMIT TRANSACTION")), HOME)
@@ -418,4 +418,138 @@ async fn a_server_that_is_down_is_said_without_the_password() {
     assert!(text.contains("`orders`") && text.contains(&free.to_string()), "{text}");
     let store = SqlServer::from_config(SqlServer::read_url(&url).unwrap(), 1);
     assert!(!format!("{text}{error:?}{store:?}").contains("hunter2"));
+}
+
+const TAKEN: &str = "INSERT INTO orders";
+
+/// The catalogue's row of a column: unique, disabled, filtered, ignoring duplicates, nullable.
+fn part(column: &'static str, flags: [bool; 5]) -> Vec<Value> {
+    let mut row = vec![Value::Text("dbo"), Value::Text("orders"), Value::Text(column)];
+    row.extend(flags.map(Value::Bit));
+    row.push(Value::Int(7));
+    row
+}
+
+const SOUND: [bool; 5] = [true, false, false, false, false];
+
+/// The catalogue of one table, and its rows.
+fn with_constraint(parts: Vec<Vec<Value>>, row: Answer) -> impl Fn(&str) -> Answer {
+    move |text| {
+        if text.contains("sys.indexes") {
+            return Answer::Rows(vec![parts.clone()]);
+        }
+        if text.contains("OBJECT_ID(@P1)") {
+            let column = |name, in_code_page| vec![Value::Text(name), Value::Bit(in_code_page)];
+            return Answer::Rows(vec![vec![column("id", false), column("reference", true)]]);
+        }
+        if text.contains("FROM [dbo].[orders]") {
+            return row.clone();
+        }
+        match text.contains(TAKEN) {
+            true => Answer::Error(2627, 14),
+            false => agreeable(text),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_constraint_is_found_in_the_catalogue_and_refused_where_it_proves_nothing() {
+    let sound = vec![part("id", SOUND), part("reference", SOUND)];
+    let (_server, found) = store(with_constraint(sound, Answer::nothing())).await;
+    let found = found.constraint("orders_uq").await.expect("it proves it");
+    assert_eq!(found.columns, ["id", "reference"]);
+    assert_eq!(found.table_columns, ["id", "reference"]);
+    for (flags, problem) in [
+        ([false, false, false, false, false], "is not unique"),
+        ([true, true, false, false, false], "is disabled"),
+        ([true, false, true, false, false], "is for a part of the rows"),
+        ([true, false, false, true, false], "has IGNORE_DUP_KEY"),
+        ([true, false, false, false, true], "has a column that may be null"),
+    ] {
+        let parts = vec![part("id", SOUND), part("reference", flags)];
+        let (_server, store) = store(with_constraint(parts, Answer::nothing())).await;
+        let refused = store.constraint("orders_uq").await.expect_err("it proves nothing");
+        assert!(refused.to_string().contains(problem), "{refused}");
+    }
+    let (_server, store) = store(with_constraint(vec![], Answer::nothing())).await;
+    let refused = store.constraint("orders_uq").await.expect_err("there is none");
+    assert!(refused.to_string().contains("there is no unique constraint"), "{refused}");
+}
+
+#[tokio::test]
+async fn the_row_of_a_constraint_is_compared_by_the_server() {
+    let parts = vec![part("id", SOUND), part("reference", SOUND)];
+    let key = [KeyValue::Integer(7), KeyValue::Text("r1".to_owned())];
+    let amount = KeyValue::Integer(100);
+    let same = [("amount", &amount), ("price", &amount)];
+    let row = Answer::row([Value::Bit(true), Value::Bit(false), Value::Int(1)]);
+    for (row, expected) in [(row, Some(vec![true, false])), (Answer::nothing(), None)] {
+        let (server, store) = store(with_constraint(parts.clone(), row)).await;
+        let constraint = store.constraint("orders_uq").await.expect("it proves it");
+        let agreement = store.agreement(&constraint, &key, &same).await.expect("read");
+        assert_eq!(agreement, expected);
+        assert_eq!(server.asked("[reference] = CAST(@P4 AS varchar(8000))").len(), 1);
+    }
+    let (_server, store) = store(with_constraint(parts, Answer::Error(1222, 16))).await;
+    let constraint = store.constraint("orders_uq").await.expect("it proves it");
+    let error = store.agreement(&constraint, &key, &same).await.expect_err("it is locked");
+    assert_eq!(error.fault(), Fault::Contention);
+}
+
+#[tokio::test]
+async fn only_a_value_that_is_taken_violates_a_constraint() {
+    let constraint = Constraint {
+        name: "orders_uq".to_owned(),
+        schema: Some("dbo".to_owned()),
+        table: "orders".to_owned(),
+        columns: vec![],
+        table_columns: vec![],
+    };
+    for (number, violates) in [(2627, true), (2601, true), (547, false), (1205, false)] {
+        let (_server, store) = store(move |text| match text.contains(TAKEN) {
+            true => Answer::Error(number, 14),
+            false => agreeable(text),
+        })
+        .await;
+        let mut tx = Tx::begin(&store).await.expect("begun");
+        let error = tx.execute(TAKEN, &[]).await.expect_err("refused");
+        assert_eq!(SqlServer::violates(&error, &constraint), violates, "{number}");
+    }
+}
+
+/// Level 0, and handlers whose constraint stands in place of a claim.
+#[tokio::test]
+async fn without_a_claim_a_transaction_that_has_ended_is_broken() {
+    let (_server, store) = store(|text| match text.contains("@found") {
+        true => ended(text, found::LOST, HOME),
+        false => agreeable(text),
+    })
+    .await;
+    let mut tx = Tx::begin(&store).await.expect("begun");
+    Work::<SqlServer>::mark(&mut tx).await.expect("marked");
+    let error = tx.commit(&store).await.expect_err("it has ended");
+    assert_eq!(error.fault(), Fault::Broken);
+}
+
+#[tokio::test]
+async fn a_ledger_in_a_schema_is_made_and_used_there() {
+    let (server, store) = store(|text| {
+        if text.contains("SELECT @lock") || text.contains("OBJECT_ID") {
+            return Answer::row([Value::Int(0)]);
+        }
+        let is_delivery = ["IMPLICIT_TRANSACTIONS ON", "@met", "@found"];
+        match is_delivery.iter().any(|part| text.contains(part)) {
+            true => agreeable(text),
+            false => Answer::nothing(),
+        }
+    })
+    .await;
+    let names = Names::schema("shop").expect("a name");
+    let store = store.with_names(names).expect("there are schemas");
+    store.migrate().await.expect("migrated");
+    assert_eq!(server.asked("EXEC(N'CREATE SCHEMA [shop]')").len(), 1);
+    assert_eq!(server.asked("CREATE TABLE \"shop\".idem_scope").len(), 1);
+    assert_eq!(server.asked("INSERT INTO \"shop\".idem_migration").len(), 3);
+    commit(&store).await.expect("committed");
+    assert_eq!(server.asked("INSERT INTO \"shop\".idem_claim WITH").len(), 1);
 }

@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 /// A value of a row.
 #[derive(Clone, Debug)]
 pub(super) enum Value {
+    Bit(bool),
     Small(i16),
     Int(i32),
     Big(i64),
@@ -187,7 +188,7 @@ fn done(with_more: bool) -> Vec<u8> {
 }
 
 fn error(number: u32, class: u8) -> Vec<u8> {
-    let message = "refused by the script";
+    let message = "Violation of UNIQUE KEY constraint 'orders_uq' in object 'dbo.orders'. Or not.";
     let body = [
         &number.to_le_bytes()[..],
         &[1, class],
@@ -222,6 +223,7 @@ fn result(rows: &[Vec<Value>]) -> Vec<u8> {
 impl Value {
     fn column_type(&self) -> Vec<u8> {
         match self {
+            Self::Bit(_) => vec![0x32],
             Self::Small(_) => vec![0x34],
             Self::Int(_) => vec![0x38],
             Self::Big(_) => vec![0x7f],
@@ -232,6 +234,7 @@ impl Value {
 
     fn bytes(&self) -> Vec<u8> {
         match self {
+            Self::Bit(value) => vec![u8::from(*value)],
             Self::Small(value) => value.to_le_bytes().to_vec(),
             Self::Int(value) => value.to_le_bytes().to_vec(),
             Self::Big(value) => value.to_le_bytes().to_vec(),

@@ -37,7 +37,7 @@ class FakeResource:
         self.id = id
 
 
-class _Preparer:
+class AzureMgmtPreparer:
     """Wraps a test: makes a resource before it and removes it after it.
 
     Sharing resources between tests is something that the suite may ask for and need not get: here
@@ -84,10 +84,6 @@ class _Preparer:
             yield made
         finally:
             self.remove_resource(name, **arguments)
-
-
-class AzureMgmtPreparer(_Preparer):
-    pass
 
 
 def _without_resources(*_arguments, **_options):
