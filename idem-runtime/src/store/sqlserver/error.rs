@@ -2,7 +2,7 @@
 
 use std::error::Error as StdError;
 
-use tiberius::error::{Error, TokenError};
+use tiberius::error::Error;
 
 use crate::store::{Fault, StoreError};
 
@@ -48,27 +48,55 @@ pub(super) fn is_without_table(error: &Error) -> bool {
 
 /// What the database's part in a handler's error means, also behind the handler's own types.
 pub(super) fn fault_in(error: &(dyn StdError + 'static)) -> Option<Fault> {
-    part_of_database(error).map(fault)
+    Some(match part_of_database(error)? {
+        Part::Driver(error) => fault(error),
+        Part::Told(told) => server_fault(told.number, told.class),
+    })
 }
 
-/// The server's error in a handler's, if it is that a value is taken.
-pub(super) fn taken_in<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a TokenError> {
-    match part_of_database(error)? {
-        Error::Server(error) => TAKEN.contains(&error.code()).then_some(error),
-        _ => None,
-    }
+/// The message of the server's error in a handler's, if it is that a value is taken.
+pub(super) fn taken_in(error: &(dyn StdError + 'static)) -> Option<String> {
+    let (number, message) = match part_of_database(error)? {
+        Part::Driver(Error::Server(error)) => (error.code(), error.message().to_owned()),
+        Part::Driver(_) => return None,
+        Part::Told(told) => (told.number, told.message),
+    };
+    TAKEN.contains(&number).then_some(message)
 }
 
-/// `anyhow` hides the driver's error, which has no other behind it.
-fn part_of_database<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Error> {
+enum Part<'a> {
+    Driver(&'a Error),
+    Told(Told),
+}
+
+/// What the text of the driver's error says of the server's.
+struct Told {
+    number: u32,
+    class: u8,
+    message: String,
+}
+
+/// `anyhow` hides the driver's error, which has no other behind it. Its text is left then.
+fn part_of_database<'a>(error: &'a (dyn StdError + 'static)) -> Option<Part<'a>> {
     let mut next = Some(error);
     while let Some(error) = next {
         if let Some(error) = error.downcast_ref::<Error>() {
-            return Some(error);
+            return Some(Part::Driver(error));
+        }
+        if let Some(told) = told(&error.to_string()) {
+            return Some(Part::Told(told));
         }
         next = error.source();
     }
     None
+}
+
+fn told(text: &str) -> Option<Told> {
+    let (message, rest) = text.strip_prefix("Token error: '")?.rsplit_once("' on server ")?;
+    let (number, rest) = rest.rsplit_once(" (code: ")?.1.split_once(", state: ")?;
+    let (_, class) = rest.strip_suffix(')')?.split_once(", class: ")?;
+    let (number, class) = (number.parse().ok()?, class.parse().ok()?);
+    Some(Told { number, class, message: message.to_owned() })
 }
 
 /// What an error before the commit means.

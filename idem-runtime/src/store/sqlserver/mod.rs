@@ -373,8 +373,7 @@ impl Store for SqlServer {
     }
 
     fn violates(error: &(dyn StdError + 'static), constraint: &Constraint) -> bool {
-        error::taken_in(error)
-            .is_some_and(|error| constraint::is_named(error.message(), constraint))
+        error::taken_in(error).is_some_and(|message| constraint::is_named(&message, constraint))
     }
 
     async fn agreement(

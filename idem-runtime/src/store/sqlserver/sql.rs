@@ -5,7 +5,8 @@
 //! it. Nothing is told by the counts that come with an answer, which a handler may have switched
 //! off: whatever we want to know is selected. And whoever reads claims reads what is committed, by
 //! locks even where the database reads versions of rows: what is locked is either passed over
-//! (`READPAST`) or not waited for.
+//! (`READPAST`) or not waited for. They are found by a value of the key's own type, so that the server
+//! reads one row and no others.
 
 use std::fmt::Write;
 
@@ -65,7 +66,7 @@ pub(super) const CLAIM: &str = "\
     SELECT @met; \
     SELECT DATEDIFF_BIG(microsecond, '19700101', claimed_at), same, reply \
     FROM idem_claim WITH (READCOMMITTEDLOCK, READPAST) \
-    WHERE digest = @P1 AND @met IN (2601, 2627)";
+    WHERE digest = CAST(@P1 AS binary(16)) AND @met IN (2601, 2627)";
 
 /// Claims many keys, and answers with the digests that are ours and the claims that were there.
 ///
@@ -154,12 +155,14 @@ pub(super) fn roll_back(mark: i64) -> String {
 
 /// Whose claim is there. A row that is locked is one that is not decided.
 pub(super) const HOLDER: &str = alone!(
-    "SET LOCK_TIMEOUT 0; SELECT holder FROM idem_claim WITH (READCOMMITTEDLOCK) WHERE digest = @P1"
+    "SET LOCK_TIMEOUT 0; SELECT holder FROM idem_claim WITH (READCOMMITTEDLOCK) \
+     WHERE digest = CAST(@P1 AS binary(16))"
 );
 
 pub(super) const FIND: &str = alone!(
     "SELECT DATEDIFF_BIG(microsecond, '19700101', claimed_at), same, reply \
-     FROM idem_claim WITH (READCOMMITTEDLOCK, READPAST) WHERE digest = @P1"
+     FROM idem_claim WITH (READCOMMITTEDLOCK, READPAST) \
+     WHERE digest = CAST(@P1 AS binary(16))"
 );
 
 pub(super) const REGISTER: &str = alone!(

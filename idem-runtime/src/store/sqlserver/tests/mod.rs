@@ -50,6 +50,11 @@ fn text(error: &StoreError) -> String {
     Chain(error).to_string()
 }
 
+/// Hides an error as `anyhow` does.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Opaque(Error);
+
 /// Begins, claims and commits, as deliveries do.
 async fn commit(store: &SqlServer) -> Result<(), StoreError> {
     let mut tx = Tx::begin(store).await.expect("begun");
@@ -406,6 +411,9 @@ async fn errors_of_handlers_are_told_by_their_numbers() {
     let mut tx = Tx::begin(&store).await.expect("begun");
     let error = tx.execute("UPDATE stock SET n = @P1", &[&7]).await.expect_err("a deadlock");
     assert_eq!(SqlServer::fault_of(&error), Some(Fault::Contention));
+    assert_eq!(SqlServer::fault_of(&Opaque(error)), Some(Fault::Contention));
+    let like_it = std::io::Error::other("Token error: 'no' on server, but (code: 1205)");
+    assert_eq!(SqlServer::fault_of(&like_it), None);
 }
 
 #[tokio::test]
@@ -514,6 +522,7 @@ async fn only_a_value_that_is_taken_violates_a_constraint() {
         let mut tx = Tx::begin(&store).await.expect("begun");
         let error = tx.execute(TAKEN, &[]).await.expect_err("refused");
         assert_eq!(SqlServer::violates(&error, &constraint), violates, "{number}");
+        assert_eq!(SqlServer::violates(&Opaque(error), &constraint), violates, "{number}");
     }
 }
 
