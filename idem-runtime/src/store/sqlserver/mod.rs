@@ -33,7 +33,8 @@ use url::Place;
 /// Claims in SQL Server 2016 or later, or Azure SQL Database, where the database has compatibility
 /// level 130 or later. **It has not been run against a live server yet.**
 ///
-/// Handlers use the driver's own connection, by the version of `tiberius` that this crate uses:
+/// Handlers use the driver's own connection. Depend on `tiberius` 0.13 without its defaults, which
+/// would bring OpenSSL:
 ///
 /// ```no_run
 /// use idem_runtime::store::SqlServer;
