@@ -11,7 +11,8 @@
 //!
 //! # Features
 //!
-//! `sqlite`, `postgres` and `servicebus`, all on by default, and `mysql` for MariaDB and MySQL.
+//! `sqlite`, `postgres` and `servicebus`, all on by default, `mysql` for MariaDB and MySQL, and
+//! `sqlserver`, which builds a C library of cryptography and needs a C compiler.
 //! `servicebus` needs the development files of OpenSSL to build, on Debian `pkg-config` and
 //! `libssl-dev`, since the Azure client depends on them.
 

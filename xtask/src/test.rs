@@ -13,7 +13,7 @@ use crate::shell::Shell;
 
 /// Builds that must compile on their own, by package: no feature, and each one alone.
 const FEATURE_SETS: [(&str, &[&str]); 2] = [
-    ("idem-runtime", &["", "sqlite", "postgres", "mysql", "servicebus"]),
+    ("idem-runtime", &["", "sqlite", "postgres", "mysql", "sqlserver", "servicebus"]),
     ("idem-emulator", &["", "config", "control"]),
 ];
 
