@@ -6,11 +6,14 @@ use std::io::Write;
 use std::str::FromStr;
 use std::sync::Mutex;
 
-use idem_runtime::store::{Mysql, Postgres, Sqlite, Store};
+use idem_runtime::store::{Mysql, Postgres, SqlServer, Sqlite, Store};
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlPoolOptions};
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Connection, Executor};
 use tempfile::TempDir;
+use tiberius::{Client, Config};
+use tokio::net::TcpStream;
+use tokio_util::compat::TokioAsyncWriteCompatExt;
 
 /// Names the PostgreSQL server of the tests; `cargo xtask test` starts one and sets it.
 pub const POSTGRES_URL: &str = "IDEM_TEST_POSTGRES_URL";
@@ -20,6 +23,9 @@ pub const MARIADB_URL: &str = "IDEM_TEST_MARIADB_URL";
 
 /// Names a MySQL server to run the same tests on, where there is one.
 pub const MYSQL_URL: &str = "IDEM_TEST_MYSQL_URL";
+
+/// Names an SQL Server to run the same tests on, where there is one.
+pub const SQLSERVER_URL: &str = "IDEM_TEST_SQLSERVER_URL";
 
 /// An SQLite file in a folder of its own, with the ledger in it.
 #[derive(Debug)]
@@ -178,6 +184,75 @@ impl MysqlDatabase {
     }
 }
 
+/// A database on the tests' SQL Server, with the ledger in it.
+#[derive(Debug)]
+pub struct SqlServerDatabase {
+    /// The store on the database.
+    pub store: SqlServer,
+    /// The URL of the database, without encryption after the login unless the server's URL asks for
+    /// it, so that a proxy can read along.
+    pub url: String,
+    name: String,
+    config: Config,
+    server: Config,
+}
+
+impl SqlServerDatabase {
+    /// A new database; `None`, and a line that says so, where there is no server to test with.
+    ///
+    /// # Panics
+    ///
+    /// When the server is named but cannot be used.
+    pub async fn new() -> Option<Self> {
+        let server_url = server(SQLSERVER_URL)?;
+        let name = format!("idem_test_{:016x}", fastrand::u64(..));
+        let (place, parameters) = server_url.split_once('?').unwrap_or((&server_url, ""));
+        let (base, _) = place.rsplit_once('/').expect("the path is a database");
+        let encrypt = if parameters.contains("encrypt=") { "" } else { "&encrypt=false" };
+        let url = format!("{base}/{name}?{parameters}{encrypt}");
+        let server = SqlServer::read_url(&server_url).expect("a readable URL");
+        execute_on_sqlserver(&server, &format!("CREATE DATABASE {name}")).await;
+        let store = SqlServer::connect(&url).await.expect("SQL Server lets us in");
+        store.migrate().await.expect("the ledger's tables are made");
+        let config = SqlServer::read_url(&url).expect("a readable URL");
+        Some(Self { store, url, name, config, server })
+    }
+
+    /// A store on this database with another number of connections.
+    pub fn with_connections(&self, connections: u32) -> SqlServer {
+        SqlServer::from_config(self.config.clone(), connections)
+    }
+
+    /// Runs a batch of statements.
+    ///
+    /// # Panics
+    ///
+    /// When it is refused.
+    pub async fn execute(&self, batch: &str) {
+        execute_on_sqlserver(&self.config, batch).await;
+    }
+
+    /// The only value of a query.
+    ///
+    /// # Panics
+    ///
+    /// When it is no integer.
+    pub async fn count(&self, query: &str) -> i64 {
+        let query = format!("SELECT CAST(({query}) AS bigint)");
+        let rows = execute_on_sqlserver(&self.config, &query).await;
+        rows.first().and_then(|row| row.get(0)).expect("an integer")
+    }
+
+    /// Removes the database, whoever is connected to it.
+    pub async fn remove(self) {
+        let name = &self.name;
+        let drop = format!(
+            "ALTER DATABASE {name} SET SINGLE_USER WITH ROLLBACK IMMEDIATE; DROP DATABASE {name}"
+        );
+        execute_on_sqlserver(&self.server, &drop).await;
+    }
+}
+
 /// The URL in a variable. Tests that need a server which is not there say so, once a process, and
 /// pass.
 fn server(variable: &'static str) -> Option<String> {
@@ -185,7 +260,8 @@ fn server(variable: &'static str) -> Option<String> {
     let url = env::var(variable).ok().filter(|url| !url.is_empty());
     if url.is_none() && SAID.lock().is_ok_and(|mut said| said.insert(variable)) {
         // Not by `println!`, whose output the test runner hides when a test passes.
-        let how = if variable == MYSQL_URL { "" } else { "; `cargo xtask test` sets it" };
+        let is_yours = [MYSQL_URL, SQLSERVER_URL].contains(&variable);
+        let how = if is_yours { "" } else { "; `cargo xtask test` sets it" };
         let note = format!("LEFT OUT: tests that need {variable}, which is not set{how}\n");
         std::io::stderr().write_all(note.as_bytes()).ok();
     }
@@ -203,4 +279,12 @@ async fn execute_on_mysql(server: &MySqlConnectOptions, statement: String) {
     let mut connection = MySqlConnection::connect_with(server).await.expect("the server is there");
     connection.execute(AssertSqlSafe(statement)).await.expect("the statement is allowed");
     connection.close().await.expect("the connection ends in order");
+}
+
+async fn execute_on_sqlserver(server: &Config, batch: &str) -> Vec<tiberius::Row> {
+    let stream = TcpStream::connect(server.get_addr()).await.expect("the server is there");
+    let client = Client::connect(server.clone(), stream.compat_write()).await;
+    let mut client = client.expect("the server lets us in");
+    let answer = client.simple_query(batch).await.expect("the statement is allowed");
+    answer.into_first_result().await.expect("the statement is allowed")
 }

@@ -107,11 +107,14 @@ async fn pass(mut client: TcpStream, mut server: TcpStream, shared: Arc<Shared>)
     }
 }
 
-/// Whether the statement ends with our `COMMIT`, as PostgreSQL's or MySQL's protocol frames it:
-/// `READ COMMITTED` is no commit.
+/// Whether the statement ends with our `COMMIT`, as PostgreSQL's or MySQL's protocol frames it, or
+/// has the one of SQL Server in it, in UTF-16: `READ COMMITTED` is no commit.
 fn is_commit(bytes: &[u8]) -> bool {
     let ending = b"; COMMIT AND CHAIN\0";
-    bytes.windows(ending.len()).any(|word| word == ending) || bytes.ends_with(b"\x03COMMIT")
+    let batch: Vec<u8> =
+        "BEGIN COMMIT TRANSACTION;".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let has = |part: &[u8]| bytes.windows(part.len()).any(|word| word == part);
+    has(ending) || has(&batch) || bytes.ends_with(b"\x03COMMIT")
 }
 
 impl Shared {

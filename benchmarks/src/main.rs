@@ -1,8 +1,11 @@
-//! Side-by-side runs. Each prints its ratios, one a line, as `NAME: VALUE` with the spread;
-//! absolute times are noise on a shared machine and are not printed.
+//! Runs that print figures, one a line, as `NAME: VALUE` with the spread. Those of idem are ratios of
+//! side-by-side runs, since absolute times are noise on a shared machine; those of the emulator are
+//! absolute and have targets, and a median that misses one is a failure.
 
 mod backlog;
+mod emulator;
 mod execute;
+mod median;
 mod paired;
 
 use clap::{Parser, Subcommand};
@@ -20,20 +23,29 @@ enum Benchmark {
     Execute,
     /// Memory of a consumer against the length of the queue.
     Backlog,
+    /// Throughput, start and memory of the emulator.
+    Emulator,
     /// The consumer of `backlog`.
     #[command(hide = true)]
     Consume(backlog::Consume),
+    /// The emulator of `emulator` whose memory is measured.
+    #[command(hide = true)]
+    Hold,
 }
 
-#[tokio::main]
-async fn main() -> anyhow::Result<()> {
+fn main() -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Runtime::new()?;
     match Arguments::parse().benchmark {
-        Some(Benchmark::Execute) => execute::run().await,
-        Some(Benchmark::Backlog) => backlog::run().await,
-        Some(Benchmark::Consume(arguments)) => backlog::consume(arguments).await,
+        // It has runtimes of its own.
+        Some(Benchmark::Emulator) => emulator::run(),
+        Some(Benchmark::Execute) => runtime.block_on(execute::run()),
+        Some(Benchmark::Backlog) => runtime.block_on(backlog::run()),
+        Some(Benchmark::Consume(arguments)) => runtime.block_on(backlog::consume(arguments)),
+        Some(Benchmark::Hold) => runtime.block_on(emulator::hold()),
         None => {
-            execute::run().await?;
-            backlog::run().await
+            runtime.block_on(execute::run())?;
+            runtime.block_on(backlog::run())?;
+            emulator::run()
         }
     }
 }

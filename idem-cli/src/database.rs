@@ -7,11 +7,11 @@ use idem_runtime::store::Names;
 #[derive(Debug, clap::Args)]
 pub(crate) struct DatabaseUrl {
     /// `postgres://user:password@host:port/database`, `mysql://…` likewise for MariaDB and MySQL,
-    /// or `sqlite://path/to/file.db`.
+    /// `sqlserver://…` for SQL Server, or `sqlite://path/to/file.db`.
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
     pub(crate) database_url: String,
-    /// The schema that the ledger's tables are in, on PostgreSQL; by default the first one of the
-    /// `search_path`.
+    /// The schema that the ledger's tables are in, on PostgreSQL and SQL Server; by default the first
+    /// one of the `search_path`, or the user's.
     #[arg(long, conflicts_with = "prefix")]
     pub(crate) schema: Option<String>,
     /// What the names of the ledger's tables begin with: `shop_` makes `shop_idem_claim`.
@@ -23,6 +23,7 @@ pub(crate) struct DatabaseUrl {
 pub(crate) enum Engine {
     Postgres,
     Mysql,
+    SqlServer,
     Sqlite,
 }
 
@@ -39,8 +40,12 @@ impl DatabaseUrl {
         Ok(match self.database_url.split(':').next().unwrap_or_default() {
             "postgres" | "postgresql" => Engine::Postgres,
             "mysql" | "mariadb" => Engine::Mysql,
+            "sqlserver" => Engine::SqlServer,
             "sqlite" => Engine::Sqlite,
-            _ => bail!("the database URL must start with `postgres://`, `mysql://` or `sqlite://`"),
+            _ => bail!(
+                "the database URL must start with `postgres://`, `mysql://`, `sqlserver://` or \
+                 `sqlite://`"
+            ),
         })
     }
 }
@@ -55,6 +60,9 @@ macro_rules! with_store {
             }
             Engine::Mysql => {
                 $function(Mysql::connect(url).await?.with_names(names)?, $($argument),*).await
+            }
+            Engine::SqlServer => {
+                $function(SqlServer::connect(url).await?.with_names(names)?, $($argument),*).await
             }
             Engine::Sqlite => {
                 $function(Sqlite::connect(url).await?.with_names(names)?, $($argument),*).await

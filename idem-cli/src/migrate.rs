@@ -1,7 +1,7 @@
 //! `idem migrate`: makes or updates the ledger's tables.
 
 use anyhow::Context;
-use idem_runtime::store::{Mysql, Names, Postgres, Sqlite, Store};
+use idem_runtime::store::{Mysql, Names, Postgres, SqlServer, Sqlite, Store};
 
 use crate::database::{DatabaseUrl, Engine, with_store};
 
@@ -26,6 +26,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     match arguments.database.engine()? {
         Engine::Postgres => print::<Postgres>(&names),
         Engine::Mysql => print::<Mysql>(&names),
+        Engine::SqlServer => print::<SqlServer>(&names),
         Engine::Sqlite => print::<Sqlite>(&names),
     }
     Ok(())
@@ -82,6 +83,7 @@ mod tests {
     #[tokio::test]
     async fn another_scheme_is_refused_with_those_that_are_known() {
         let error = run(arguments("mongodb://host/db".to_owned())).await.unwrap_err();
-        assert!(error.to_string().contains("`postgres://`, `mysql://` or `sqlite://`"), "{error}");
+        let known = "`postgres://`, `mysql://`, `sqlserver://` or `sqlite://`";
+        assert!(error.to_string().contains(known), "{error}");
     }
 }

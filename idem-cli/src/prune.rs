@@ -1,7 +1,7 @@
 //! `idem prune`: deletes claims that have outlived their retention.
 
 use anyhow::{Context, bail};
-use idem_runtime::store::{Mysql, Postgres, Sqlite, Store};
+use idem_runtime::store::{Mysql, Postgres, SqlServer, Sqlite, Store};
 use idem_runtime::{Pruned, prune};
 use indicatif::{ProgressBar, ProgressStyle};
 

@@ -93,7 +93,7 @@ impl EmulatorBuilder {
     }
 
     /// The largest message that is accepted, in bytes as encoded: 1 KiB to 100 MiB, by default
-    /// 256 KiB as in the standard tier of the cloud. A batch may have the larger of 1 MiB and this.
+    /// 256 KiB as in the standard tier of the cloud. A batch may have the smaller of 1 MiB and this.
     /// Larger sends are refused with `amqp:link:message-size-exceeded`.
     pub fn message_size_max(mut self, bytes: usize) -> Self {
         self.message_size_max = bytes;

@@ -56,6 +56,13 @@
 //! within a transaction that was rolled back can be settled again only by its lock token, through the
 //! management node. The states of sessions are limited to 256 KiB, whatever the limit on messages is.
 //!
+//! # Bounds
+//!
+//! Whatever peers send, it keeps to these: a frame has at most 64 KiB; a connection has at most 4,096
+//! sessions, 5,000 links, 100 open transactions, and 16 MiB of messages that have arrived in part; 256
+//! responses or 1 MiB of them wait on a link that takes none. A peer that does not read is sent no more
+//! than its sockets and 256 KiB hold. What queues hold is limited by their `size_max`.
+//!
 //! # Features
 //!
 //! Both are off by default; the `idem emulator` command has them.

@@ -72,7 +72,8 @@ macro_rules! setter {
     };
     (size_max) => {
         /// How much it holds, in bytes, by default 1 GiB, at least 1 KiB. Each message is charged
-        /// its encoded size and 256 bytes, each remembered message id its length and 96 bytes. A
+        /// its encoded size and 256 bytes, each state of a session the same, each remembered message id
+        /// its length and 96 bytes. A
         /// send that would go beyond is refused with `amqp:resource-limit-exceeded`. A topic holds
         /// only scheduled messages and message ids.
         pub fn size_max(mut self, bytes: u64) -> Self {

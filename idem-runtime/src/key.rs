@@ -198,7 +198,7 @@ impl Digest {
     }
 
     /// A digest as an engine gives it back; `None` when these are not its bytes.
-    #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+    #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite", feature = "sqlserver"))]
     pub(crate) fn from_stored(bytes: &[u8]) -> Option<Self> {
         bytes.try_into().ok().map(Self)
     }

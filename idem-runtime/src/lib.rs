@@ -11,8 +11,9 @@
 //!
 //! # Features
 //!
-//! `sqlite`, `postgres` and `servicebus`, all on by default, and `mysql` for MariaDB and MySQL. `chrono`
-//! and `decimal` make types of the crates `chrono` and `rust_decimal` usable in keys.
+//! `sqlite`, `postgres` and `servicebus`, all on by default, `mysql` for MariaDB and MySQL, and
+//! `sqlserver`, which builds a C library of cryptography and needs a C compiler. `chrono` and
+//! `decimal` make types of the crates `chrono` and `rust_decimal` usable in keys.
 //! `servicebus` needs the development files of OpenSSL to build, on Debian `pkg-config` and
 //! `libssl-dev`, since the Azure client depends on them.
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use idem_runtime::store::{Fault, Mysql, Postgres};
+use idem_runtime::store::{Fault, Mysql, Postgres, SqlServer};
 use idem_runtime::{Outcome, execute};
 use idem_tests::proxy::{Cut, Proxy};
 use tokio::time::timeout;
@@ -10,6 +10,7 @@ use tokio::time::timeout;
 use crate::bodies::{assert_counts, assert_outcome};
 use crate::engines::mysql::on_mariadb;
 use crate::engines::postgres::on_postgres;
+use crate::engines::sqlserver::on_sqlserver;
 use crate::engines::{Engine, delivery};
 
 /// A proxy, and the database's URL by way of it.
@@ -83,3 +84,4 @@ macro_rules! through_a_proxy {
 
 through_a_proxy!(on_postgres_server, on_postgres, Postgres);
 through_a_proxy!(on_mariadb_server, on_mariadb, Mysql);
+through_a_proxy!(on_sqlserver_server, on_sqlserver, SqlServer);

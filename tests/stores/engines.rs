@@ -4,6 +4,7 @@ mod handlers;
 pub(crate) mod mysql;
 pub(crate) mod postgres;
 pub(crate) mod sqlite;
+pub(crate) mod sqlserver;
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
@@ -129,9 +130,9 @@ pub(crate) struct Server {
     /// Ends its own connection.
     pub(crate) end_connection: &'static str,
     /// Runs into a time-out of statements.
-    pub(crate) time_out: &'static str,
+    pub(crate) time_out: Option<&'static str>,
     /// Limits how long a transaction may be idle, and for how many milliseconds.
-    pub(crate) limit_idle: (&'static str, u64),
+    pub(crate) limit_idle: Option<(&'static str, u64)>,
     /// Limits how long statements wait for locks.
     pub(crate) limit_lock_wait: &'static str,
 }
@@ -171,6 +172,11 @@ pub(crate) trait Engine: Send + Sync {
     async fn with_one_connection(&self) -> Self::Store;
     /// A store on the same database whose sessions are in a time zone, `+09:00`.
     async fn in_time_zone(&self, zone: &str) -> Self::Store;
+    /// The statement that keeps columns of the claims in a table `kept`.
+    fn keep_claims(columns: &str) -> String {
+        format!("CREATE TABLE kept AS SELECT {columns} FROM idem_claim")
+    }
+
     /// The statement that makes claims older by so many hours.
     fn age_claims(hours: u32) -> String;
     async fn count(&self, sql: &'static str) -> i64;
@@ -247,6 +253,7 @@ macro_rules! on_every_engine {
         mod on_postgres { $($(on_every_engine!(@test postgres::on_postgres, $theme::$body);)+)+ }
         mod on_mariadb { $($(on_every_engine!(@test mysql::on_mariadb, $theme::$body);)+)+ }
         mod on_mysql { $($(on_every_engine!(@test mysql::on_mysql, $theme::$body);)+)+ }
+        mod on_sqlserver { $($(on_every_engine!(@test sqlserver::on_sqlserver, $theme::$body);)+)+ }
     };
     (@test $module:ident::$engine:ident, $theme:ident::$body:ident) => {
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

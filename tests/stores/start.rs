@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::time::{Duration, Instant};
 
-use idem_runtime::store::{Fault, Mysql, Postgres, Sqlite, Store, StoreError};
+use idem_runtime::store::{Fault, Mysql, Postgres, SqlServer, Sqlite, Store, StoreError};
 use idem_tests::database::PostgresDatabase;
 use tokio::net::TcpListener;
 
@@ -25,6 +25,8 @@ async fn a_database_that_is_down_is_said_at_once_and_without_the_password() {
     assert_says_what_is_down(&Postgres::connect(&url).await.expect_err("nobody listens there"));
     let url = format!("mysql://shop:hunter2@{free}/orders");
     assert_says_what_is_down(&Mysql::connect(&url).await.expect_err("nobody listens there"));
+    let url = format!("sqlserver://shop:hunter2@{free}/orders");
+    assert_says_what_is_down(&SqlServer::connect(&url).await.expect_err("nobody listens there"));
     assert!(started.elapsed() < Duration::from_secs(5));
 }
 

@@ -8,6 +8,9 @@ use crate::report::Report;
 use crate::services::Services;
 use crate::shell::Shell;
 
+/// The benchmark that needs no database.
+const WITHOUT_SERVERS: &str = "emulator";
+
 /// What to measure.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -18,7 +21,10 @@ pub(crate) struct Options {
 /// Runs the benchmark program with servers of its own.
 pub(crate) fn run(shell: &Shell, options: &Options) -> ExitCode {
     let mut report = Report::default();
-    let services = Services::start(shell, &mut report);
+    let services = match options.name.as_deref() {
+        Some(WITHOUT_SERVERS) => Services::none(),
+        Some(_) | None => Services::start(shell, &mut report),
+    };
     report.step("benchmarks", || {
         let mut cargo = shell.cargo();
         cargo.args(["run", "--release", "--package", "idem-benchmarks", "--"]);

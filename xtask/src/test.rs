@@ -13,7 +13,10 @@ use crate::shell::Shell;
 
 /// Builds that must compile on their own, by package: no feature, and each one alone.
 const FEATURE_SETS: [(&str, &[&str]); 2] = [
-    ("idem-runtime", &["", "sqlite", "postgres", "mysql", "servicebus", "chrono", "decimal"]),
+    (
+        "idem-runtime",
+        &["", "sqlite", "postgres", "mysql", "sqlserver", "servicebus", "chrono", "decimal"],
+    ),
     ("idem-emulator", &["", "config", "control"]),
 ];
 

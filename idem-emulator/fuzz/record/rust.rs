@@ -1,4 +1,5 @@
-//! A session of the Rust client, over one connection.
+//! Sessions of the Rust client, and of the one that it is made with for transactions, each over one
+//! connection.
 
 use std::time::Duration;
 
@@ -10,6 +11,13 @@ use azservicebus::{
     ServiceBusClient, ServiceBusClientOptions, ServiceBusMessage, ServiceBusReceiver,
     ServiceBusReceiverOptions, SubQueue,
 };
+use fe2o3_amqp::transaction::{
+    Controller, Transaction, TransactionDischarge, TransactionPosting, TransactionRetirement,
+};
+use fe2o3_amqp::types::definitions::ReceiverSettleMode;
+use fe2o3_amqp::types::messaging::Body;
+use fe2o3_amqp::types::primitives::Value;
+use fe2o3_amqp::{Connection, Receiver, Sender, Session};
 use time::OffsetDateTime;
 use time::macros::datetime;
 
@@ -38,7 +46,7 @@ pub(super) async fn session(port: u16) -> Result<()> {
         }
         client.dispose().await?;
     }
-    Ok(())
+    transactions(port).await
 }
 
 fn message(id: &str) -> Result<ServiceBusMessage> {
@@ -146,4 +154,30 @@ async fn rules(client: &mut Client) -> Result<()> {
     rules.create_rule("correlation", correlation).await?;
     rules.get_rules().await?;
     Ok(rules.dispose().await?)
+}
+
+async fn transactions(port: u16) -> Result<()> {
+    let url = format!("amqp://localhost:{port}");
+    let mut connection = Connection::open("transactions", url.as_str()).await?;
+    let mut session = Session::begin(&mut connection).await?;
+    let controller = Controller::attach(&mut session, "controller").await?;
+    let mut sender = Sender::attach(&mut session, "sender", "orders").await?;
+    let mut receiver = Receiver::builder()
+        .name("receiver")
+        .source("orders")
+        .receiver_settle_mode(ReceiverSettleMode::Second)
+        .attach(&mut session)
+        .await?;
+    for commits in [true, false] {
+        let held = receiver.recv::<Body<Value>>().await?;
+        let transaction = Transaction::declare(&controller, None).await?;
+        transaction.post(&mut sender, "body").await?;
+        transaction.accept(&mut receiver, &held).await?;
+        if commits { transaction.commit().await? } else { transaction.rollback().await? }
+    }
+    sender.close().await?;
+    receiver.close().await?;
+    controller.close().await?;
+    session.end().await?;
+    Ok(connection.close().await?)
 }

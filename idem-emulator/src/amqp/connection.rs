@@ -21,6 +21,9 @@ use crate::faults::Ending;
 /// How long a peer may be silent, as told in open; it is cut after twice as long.
 pub(super) const IDLE_TIME_OUT: Duration = Duration::from_secs(60);
 
+/// How many links a connection may have.
+pub(super) const LINKS_MAX: usize = 5000;
+
 /// Links that are served before the socket gets its turn.
 const PUMPS_MAX: usize = 1000;
 
@@ -215,11 +218,18 @@ impl Connection {
         channel: u16,
         performative: Performative<'_>,
     ) -> Result<(), Violation> {
+        let is_full =
+            matches!(performative, Performative::Attach(_)) && self.link_count() >= LINKS_MAX;
         let session = match self.sessions.get_mut(&channel) {
             Some(SessionState::Active(session)) => session,
             Some(SessionState::Ended) => return Ok(()),
             None => return Err(no_session(channel).into()),
         };
+        if is_full {
+            let text = format!("a connection has at most {LINKS_MAX} links");
+            let error = AmqpError::new("amqp:resource-limit-exceeded", text);
+            return Err(Violation::Session(error));
+        }
         let shared = &mut self.shared;
         match performative {
             Performative::Attach(attach) => session.attach(attach, shared)?,
@@ -236,6 +246,14 @@ impl Connection {
             | Performative::Close => {}
         }
         Ok(())
+    }
+
+    fn link_count(&self) -> usize {
+        let counts = self.sessions.values().map(|session| match session {
+            SessionState::Active(session) => session.link_count(),
+            SessionState::Ended => 0,
+        });
+        counts.sum()
     }
 
     /// Ends the links to entities that are gone.

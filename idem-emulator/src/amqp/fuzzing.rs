@@ -33,7 +33,8 @@ const LONG: Duration = Duration::from_secs(3600);
 ///
 /// # Panics
 ///
-/// If the connection answers with what is no AMQP, or with too much of it.
+/// If the connection answers with what is no AMQP or with too much of it, or if the broker's books are
+/// wrong afterwards.
 pub fn connection(input: &[u8]) -> EventTotals {
     let mut peer = Peer::new();
     let mut rest = input;
@@ -86,14 +87,18 @@ impl Peer {
     }
 
     fn hang_up(mut self) -> EventTotals {
+        self.audit();
         self.wait(LONG);
         self.connection.end_sessions();
         self.clock.advance(LONG);
-        // The counts add up, or this overflows.
-        for entity in self.broker.entities() {
-            entity.counts();
-        }
+        self.audit();
         self.broker.context.events.totals()
+    }
+
+    fn audit(&self) {
+        for entity in self.broker.entities() {
+            entity.audit();
+        }
     }
 
     fn pump(&mut self) {

@@ -4,13 +4,14 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::BytesMut;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::Limits;
 use super::error::{AmqpError, Violation};
 use super::performative::{BATCH_FORMAT, Enlisted, Outcome, Transfer};
 use crate::broker::{Acknowledgement, Kind, Node, Part, Queue, Submission, Transaction};
-use crate::codec::DecodeError;
 use crate::codec::message::{Sections, submission};
+use crate::codec::{DecodeError, encode};
 use crate::management::RequestNode;
 
 /// How many deliveries a peer may send ahead on one link.
@@ -49,7 +50,10 @@ struct Partial {
     settled: bool,
     transaction: Option<Enlisted>,
     payload: BytesMut,
-    too_large: bool,
+    /// What the payload takes of the connection's share.
+    room: Option<OwnedSemaphorePermit>,
+    /// Why the payload was dropped.
+    refusal: Option<AmqpError>,
 }
 
 /// A delivery that has arrived in full.
@@ -60,9 +64,9 @@ pub(super) struct Arrived<'a> {
     /// The transaction that it belongs to.
     pub(super) transaction: Option<Enlisted>,
     format: u32,
-    /// Empty if it was too large to keep.
+    /// Empty if it could not be kept.
     payload: Cow<'a, [u8]>,
-    too_large: bool,
+    refusal: Option<AmqpError>,
 }
 
 impl IncomingLink {
@@ -76,6 +80,7 @@ impl IncomingLink {
         transfer: &Transfer,
         payload: &'a [u8],
         limits: Limits,
+        share: &Arc<Semaphore>,
     ) -> Result<Option<Arrived<'a>>, Violation> {
         let mut partial = match self.partial.take() {
             // The delivery id of the frames after the first is ignored: a client that we know gives
@@ -93,14 +98,10 @@ impl IncomingLink {
             limits.message_size_max
         };
         if partial.payload.len() + payload.len() > limit {
-            // The rest is read and dropped, so that the link lives on and the sender is told why.
-            partial.too_large = true;
-            partial.payload = BytesMut::new();
+            partial.refuse(too_large());
         }
         if transfer.more {
-            if !partial.too_large {
-                partial.payload.extend_from_slice(payload);
-            }
+            partial.extend(payload, share);
             self.partial = Some(partial);
             return Ok(None);
         }
@@ -125,7 +126,8 @@ impl IncomingLink {
             settled: false,
             transaction: transfer.transaction,
             payload: BytesMut::new(),
-            too_large: false,
+            room: None,
+            refusal: None,
         })
     }
 
@@ -140,8 +142,28 @@ impl IncomingLink {
 }
 
 impl Partial {
+    /// The rest is read and dropped, so that the link lives on and the sender is told why.
+    fn refuse(&mut self, error: AmqpError) {
+        self.refusal = Some(error);
+        self.payload = BytesMut::new();
+        self.room = None;
+    }
+
+    fn extend(&mut self, payload: &[u8], share: &Arc<Semaphore>) {
+        if self.refusal.is_some() {
+            return;
+        }
+        let permits = encode::length(payload.len());
+        match (Arc::clone(share).try_acquire_many_owned(permits), &mut self.room) {
+            (Ok(more), Some(room)) => room.merge(more),
+            (Ok(room), none) => *none = Some(room),
+            (Err(_), _) => return self.refuse(too_many_partial()),
+        }
+        self.payload.extend_from_slice(payload);
+    }
+
     fn finish(mut self, last: &[u8]) -> Arrived<'_> {
-        let payload = if self.too_large {
+        let payload = if self.refusal.is_some() {
             Cow::Borrowed(&[][..])
         } else if self.payload.is_empty() {
             Cow::Borrowed(last)
@@ -155,15 +177,15 @@ impl Partial {
             transaction: self.transaction,
             format: self.format,
             payload,
-            too_large: self.too_large,
+            refusal: self.refusal,
         }
     }
 }
 
 impl Arrived<'_> {
     pub(super) fn sections(&self) -> Result<Sections<'_>, AmqpError> {
-        if self.too_large {
-            return Err(too_large());
+        if let Some(error) = &self.refusal {
+            return Err(error.clone());
         }
         Ok(Sections::split(&self.payload)?)
     }
@@ -223,6 +245,13 @@ fn too_large() -> AmqpError {
     AmqpError::new(
         "amqp:link:message-size-exceeded",
         "the message is larger than the link's max-message-size; send less, or raise the emulator's `message_size_max`",
+    )
+}
+
+fn too_many_partial() -> AmqpError {
+    AmqpError::new(
+        "amqp:resource-limit-exceeded",
+        "the connection has too many deliveries of which more is to come; finish some first",
     )
 }
 

@@ -30,6 +30,7 @@ use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::broker::Broker;
@@ -45,6 +46,10 @@ use wake::{LinkKey, WakeList};
 
 /// Output that waits for the socket; with more than this, nothing more is read.
 const OUTPUT_MAX: usize = 1024 * 1024;
+
+/// What a connection may send of deliveries that are not whole yet, all together; one message of the
+/// largest size always has room.
+const PARTIAL_MAX: usize = 16 * 1024 * 1024;
 
 /// How much is read at once.
 const READ_BYTES: usize = 64 * 1024;
@@ -114,6 +119,8 @@ struct Shared {
     /// When links stop to wait for a session.
     time_outs: BTreeSet<(Instant, LinkKey)>,
     transactions: Transactions,
+    /// What is left for deliveries that are not whole yet, in bytes.
+    partial: Arc<Semaphore>,
     /// Watches over what is not used, if that is wanted, once the connection is open.
     idle: Option<IdleWatch>,
     /// How a fault ends the connection.
@@ -122,8 +129,10 @@ struct Shared {
 
 impl Shared {
     fn new(service: Service) -> Self {
+        let partial_max = PARTIAL_MAX.max(service.limits.message_size_max);
         Self {
             service,
+            partial: Arc::new(Semaphore::new(partial_max)),
             wakes: Arc::default(),
             out: BytesMut::new(),
             peer_frame_max: usize::try_from(FRAME_SIZE_MIN).unwrap_or(512),

@@ -17,8 +17,11 @@ use crate::codec::message::render;
 use crate::faults::Ending;
 use crate::management::RequestNode;
 
-/// How many responses may wait for credit on one link.
+/// How many responses may wait on one link for credit, or for a time that a fault has set.
 const RESPONSES_MAX: usize = 256;
+
+/// How many bytes of them; the last may go beyond.
+const RESPONSES_BYTES_MAX: usize = 1024 * 1024;
 
 #[derive(Debug)]
 pub(super) struct OutgoingLink {
@@ -26,7 +29,7 @@ pub(super) struct OutgoingLink {
     waker: Waker,
     pub(super) origin: Origin,
     /// What faults have put off, with the time at which it is due.
-    late: Vec<(Timestamp, Late)>,
+    pub(super) late: Vec<(Timestamp, Late)>,
     pub(super) delivery_count: u32,
     pub(super) credit: u32,
     pub(super) drain: bool,
@@ -155,9 +158,9 @@ impl Consumer {
         self.node.queue.accept_session(wish, self.key.consumer, &self.waker)
     }
 
-    fn receive(&self, max: usize) -> Result<Vec<Delivery>, SessionError> {
+    fn receive(&self, max: usize) -> Result<Taken, SessionError> {
         let mut deliveries = Vec::new();
-        self.node.queue.receive(
+        let is_all = self.node.queue.receive(
             self.node.part,
             self.mode,
             max,
@@ -165,7 +168,8 @@ impl Consumer {
             &self.waker,
             &mut deliveries,
         )?;
-        Ok(deliveries)
+        let parcels = deliveries.into_iter().map(Parcel::of_delivery).collect();
+        Ok(Taken { parcels, is_all })
     }
 }
 
@@ -189,8 +193,10 @@ impl Responses {
         Self { node, address, pending: VecDeque::new() }
     }
 
-    pub(super) fn is_full(&self) -> bool {
-        self.pending.len() >= RESPONSES_MAX
+    /// Whether no more may wait, beside so many that are put off.
+    pub(super) fn is_full(&self, late: usize) -> bool {
+        let bytes: usize = self.pending.iter().map(Bytes::len).sum();
+        self.pending.len() + late >= RESPONSES_MAX || bytes >= RESPONSES_BYTES_MAX
     }
 
     pub(super) fn push(&mut self, response: Bytes) {
@@ -209,6 +215,14 @@ pub(super) struct Parcel {
     pub(super) ending: Option<Ending>,
 }
 
+/// What a link has been given to write.
+#[derive(Debug)]
+pub(super) struct Taken {
+    pub(super) parcels: Vec<Parcel>,
+    /// There is no more for now; the link is woken when there is.
+    pub(super) is_all: bool,
+}
+
 impl Origin {
     /// The entity that it comes from, if it is one.
     pub(super) fn entity(&self) -> Option<&Queue> {
@@ -219,16 +233,15 @@ impl Origin {
         }
     }
 
-    /// Takes up to `max` parcels. With fewer, the broker wakes the link when there is more.
-    pub(super) fn take(&mut self, max: usize) -> Result<Vec<Parcel>, SessionError> {
+    /// Takes up to `max` parcels, fewer if they are large.
+    pub(super) fn take(&mut self, max: usize) -> Result<Taken, SessionError> {
         match self {
-            Self::Messages(consumer) => {
-                Ok(consumer.receive(max)?.into_iter().map(Parcel::of_delivery).collect())
-            }
-            Self::Session(_) => Ok(Vec::new()),
+            Self::Messages(consumer) => consumer.receive(max),
+            Self::Session(_) => Ok(Taken { parcels: Vec::new(), is_all: true }),
             Self::Responses(responses) => {
                 let count = responses.pending.len().min(max);
-                Ok(responses.pending.drain(..count).map(Parcel::of_response).collect())
+                let parcels = responses.pending.drain(..count).map(Parcel::of_response).collect();
+                Ok(Taken { parcels, is_all: responses.pending.is_empty() })
             }
         }
     }

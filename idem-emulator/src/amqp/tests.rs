@@ -18,6 +18,7 @@ use fe2o3_amqp_types::primitives::{SimpleValue, Symbol, Value};
 use fe2o3_amqp_types::transaction::{Coordinator, TransactionalState};
 use serde::{Deserialize, Serialize};
 
+mod bounds;
 mod faults;
 mod idle;
 mod transactions;

@@ -89,7 +89,7 @@ impl Transactions {
             let text = format!("a connection has at most {OPEN_MAX} open transactions");
             return Err(AmqpError::new("amqp:resource-limit-exceeded", text));
         }
-        let id = Uuid::new_v4();
+        let id = broker.new_token();
         self.open.insert(id, (coordinator, Transaction::declare(broker)));
         Ok(id)
     }

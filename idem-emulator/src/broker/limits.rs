@@ -11,6 +11,10 @@ const PROPERTY_MAX: usize = 32 * 1024;
 /// All that a message has beside its body, in encoded bytes.
 pub(super) const PROPERTIES_MAX: usize = 64 * 1024;
 
+/// How many characters the reason and the description of a dead letter may have each. Events keep the
+/// reason.
+pub(super) const REASON_LENGTH_MAX: usize = 4096;
+
 /// A message is beyond a limit of the cloud.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum LimitError {

@@ -1,5 +1,6 @@
 //! What the broker knows of a message.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +11,10 @@ use crate::clock::Timestamp;
 /// What is charged to a queue's size for each message beside its content: the message itself, its
 /// place in the indexes and its lock.
 pub(crate) const OVERHEAD_BYTES: u64 = 256;
+
+/// What each property that a receiver adds counts beside its name and value: thousands of small ones
+/// take more than their encoding.
+const PROPERTY_BYTES: usize = 32;
 
 /// A message as a sender hands it in.
 #[derive(Debug, Clone, Default)]
@@ -101,24 +106,20 @@ pub(crate) fn bytes(length: usize) -> u64 {
 /// Application properties that receivers set while settling, and why the message was dead-lettered.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Amendments {
-    pub(crate) properties: Vec<Property>,
+    /// Encoded values by name.
+    pub(crate) properties: BTreeMap<String, Bytes>,
     pub(crate) dead_letter: Option<DeadLetter>,
 }
 
 impl Amendments {
     /// Adds properties; a later value replaces an earlier one of the same name.
     pub(crate) fn merge(&mut self, properties: Vec<Property>) {
-        for property in properties {
-            match self.properties.iter_mut().find(|known| known.name == property.name) {
-                Some(known) => known.value = property.value,
-                None => self.properties.push(property),
-            }
-        }
+        self.properties.extend(properties.into_iter().map(|added| (added.name, added.value)));
     }
 
     pub(crate) fn size(&self) -> usize {
-        let properties: usize =
-            self.properties.iter().map(|property| property.name.len() + property.value.len()).sum();
+        let sizes = self.properties.iter().map(|(name, value)| name.len() + value.len());
+        let properties: usize = sizes.map(|size| size + PROPERTY_BYTES).sum();
         properties + self.dead_letter.as_ref().map_or(0, DeadLetter::size)
     }
 }

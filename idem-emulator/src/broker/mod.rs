@@ -215,6 +215,11 @@ impl Broker {
         ConsumerId(self.next_consumer.fetch_add(1, Ordering::Relaxed))
     }
 
+    /// Names something that clients refer to.
+    pub(crate) fn new_token(&self) -> Uuid {
+        self.context.tokens.next()
+    }
+
     /// Does what is due in every queue; returns when there will be more.
     pub(crate) fn sweep(&self) -> Option<Timestamp> {
         // What becomes due earlier while this looks around arms the alarm again.
@@ -244,7 +249,7 @@ impl OnAdvance for Broker {
     }
 }
 
-/// Makes lock tokens: unique within a broker, and unlike those of any other.
+/// Makes lock tokens and ids of transactions: unique within a broker, and unlike those of any other.
 #[derive(Debug)]
 struct Tokens {
     prefix: u64,

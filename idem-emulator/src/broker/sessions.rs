@@ -208,18 +208,22 @@ impl Sessions {
         self.by_id.get(id)?.state.as_ref().map(|state| state.value.clone())
     }
 
-    /// Sets the state, or clears it; returns how many bytes the state had.
+    /// Sets the state, or clears it; returns the one before.
     pub(super) fn set_state(
         &mut self,
         id: &Arc<str>,
         value: Option<Bytes>,
         now: Timestamp,
-    ) -> usize {
-        let session = self.session(id);
-        let before = session.state.as_ref().map_or(0, |state| state.value.len());
-        session.state = value.map(|value| State { value, set_at: now });
+    ) -> Option<Bytes> {
+        let state = value.map(|value| State { value, set_at: now });
+        let before = std::mem::replace(&mut self.session(id).state, state);
         self.tidy(id);
-        before
+        before.map(|state| state.value)
+    }
+
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn states(&self) -> impl Iterator<Item = &Bytes> {
+        self.by_id.values().filter_map(|session| session.state.as_ref()).map(|state| &state.value)
     }
 
     /// The numbers of a session's messages from one on.

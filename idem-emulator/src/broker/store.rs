@@ -1,5 +1,8 @@
 //! The messages of one node, a queue or its dead-letter queue, the locks on them, and what is due.
 
+#[cfg(any(test, fuzzing))]
+mod audit;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::task::Waker;

@@ -5,6 +5,7 @@
 
 mod view;
 
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -326,6 +327,24 @@ impl<'a> Layout<'a> {
         map
     }
 
+    /// The application properties by name; of several with one name the first.
+    fn application_properties(&self) -> HashMap<&'a str, Raw<'a>> {
+        let mut rest = self.application;
+        let pairs = std::iter::from_fn(|| {
+            let (key, after) = Raw::split_unchecked(rest).ok()?;
+            let value;
+            (value, rest) = Raw::split_unchecked(after).ok()?;
+            Some((key, value))
+        });
+        let mut properties = HashMap::new();
+        for (key, value) in pairs {
+            if let Some(name) = key.as_text() {
+                properties.entry(name).or_insert(value);
+            }
+        }
+        properties
+    }
+
     /// The fields of the properties.
     fn property_fields(&self) -> Vec<Raw<'a>> {
         let section = Raw::split(self.properties).ok().map(|(section, _)| section.undescribed());
@@ -525,8 +544,8 @@ fn render_application_properties(out: &mut BytesMut, layout: &Layout<'_>, messag
         return;
     };
     let properties = amendments.properties.iter();
-    let mut added: Vec<(&str, Bytes)> =
-        properties.map(|property| (property.name.as_str(), property.value.clone())).collect();
+    let mut added: BTreeMap<&str, Bytes> =
+        properties.map(|(name, value)| (name.as_str(), value.clone())).collect();
     if let Some(dead_letter) = &amendments.dead_letter {
         added.extend(reason_properties(dead_letter));
     }
@@ -542,12 +561,10 @@ fn render_application_properties(out: &mut BytesMut, layout: &Layout<'_>, messag
 }
 
 /// The sender's application properties, without those that have been replaced.
-fn original_pairs(layout: &Layout<'_>, replaced: &[(&str, Bytes)]) -> (u32, BytesMut) {
+fn original_pairs(layout: &Layout<'_>, replaced: &BTreeMap<&str, Bytes>) -> (u32, BytesMut) {
     let map = layout.application_map();
     Raw::split(&map).map_or((0, BytesMut::new()), |(map, _)| {
-        copy_pairs(&map, |key| {
-            key.as_text().is_none_or(|key| replaced.iter().all(|(name, _)| *name != key))
-        })
+        copy_pairs(&map, |key| key.as_text().is_none_or(|key| !replaced.contains_key(key)))
     })
 }
 
@@ -691,7 +708,7 @@ mod tests {
         encode::int(&mut value, 3);
         let mut message = stored(packed(&wire_message(None), None));
         message.amendments = Some(Arc::new(Amendments {
-            properties: vec![Property { name: "changed".to_owned(), value: value.freeze() }],
+            properties: BTreeMap::from([("changed".to_owned(), value.freeze())]),
             dead_letter: Some(DeadLetter {
                 reason: Some("why".into()),
                 description: None,

@@ -20,6 +20,8 @@ pub(crate) enum DecodeError {
     UnknownCode(u8),
     #[error("a list, map or array does not match its declared size")]
     SizeMismatch,
+    #[error("a string or a symbol is not UTF-8")]
+    NotUtf8,
     #[error("values nest deeper than {DEPTH_MAX}")]
     TooDeep,
     #[error("a mandatory field is missing or has the wrong type: {0}")]
@@ -82,9 +84,14 @@ impl<'a> Raw<'a> {
         }
         match self.code {
             0x00 => {
-                let (_, value) = Self::split_unchecked(self.content)?;
+                let (descriptor, value) = Self::split_unchecked(self.content)?;
+                descriptor.check(depth + 1)?;
                 let (value, _) = Self::split_unchecked(value)?;
                 value.check(depth + 1)
+            }
+            // Whoever it is handed on to may not be able to read it otherwise.
+            0xa1 | 0xa3 | 0xb1 | 0xb3 => {
+                std::str::from_utf8(self.content).map(drop).map_err(|_| DecodeError::NotUtf8)
             }
             0xc0 | 0xc1 | 0xd0 | 0xd1 => self.check_items(depth),
             0xe0 | 0xf0 => self.check_array(depth),
@@ -414,6 +421,17 @@ mod tests {
                 Raw::split(&bytes).unwrap().0.items().filter_map(|item| item.as_i64()).collect();
             assert_eq!(items, [1, 300]);
         }
+    }
+
+    #[test]
+    fn text_that_is_not_utf_8_is_an_error() {
+        for code in [0xa1, 0xa3] {
+            assert!(check(&[code, 2, 0xc3, 0xa9]).is_ok());
+            assert_eq!(check(&[code, 2, 0xc3, 0x28]), Err(DecodeError::NotUtf8));
+            assert_eq!(check(&[0xe0, 4, 1, code, 1, 0xff]), Err(DecodeError::NotUtf8), "an array");
+        }
+        assert_eq!(check(&[0xc0, 7, 1, 0xb1, 0, 0, 0, 1, 0xff]), Err(DecodeError::NotUtf8));
+        assert_eq!(check(&[0x00, 0xa3, 1, 0xff, 0x40]), Err(DecodeError::NotUtf8), "a descriptor");
     }
 
     #[test]

@@ -65,6 +65,8 @@ fn recorded_connections_do_what_they_did() {
         ("lock expired", all(|it| it.lock_expired)),
         ("session accepted", all(|it| it.session_accepted)),
         ("session lock renewed", all(|it| it.session_lock_renewed)),
+        ("transaction committed", all(|it| it.transaction_committed)),
+        ("transaction rolled back", all(|it| it.transaction_rolled_back)),
         ("session released", all(|it| it.session_released)),
     ] {
         assert!(count > 0, "no seed has {what}");

@@ -127,7 +127,8 @@ fn settle_status(error: SettleError) -> i32 {
         SettleError::AlreadyDeadLettered
         | SettleError::LockedBySession
         | SettleError::InTransaction
-        | SettleError::PropertiesTooLarge => 400,
+        | SettleError::PropertiesTooLarge
+        | SettleError::ReasonTooLong => 400,
     }
 }
 

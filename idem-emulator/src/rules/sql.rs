@@ -8,6 +8,10 @@ use super::{Change, Properties, PropertyValue, SystemProperty};
 
 const LENGTH_MAX: usize = 1024;
 
+/// The longest pattern of `LIKE` in bytes. It may come from a message, and the time that it takes grows
+/// with it; beyond this it is taken for null.
+const PATTERN_MAX: usize = 1024;
+
 /// How deep parentheses and signs may nest.
 const DEPTH_MAX: u32 = 32;
 
@@ -265,7 +269,8 @@ impl Expression {
                 .map(|ordering| comparison.holds(ordering)),
             Self::Like { value, pattern, escape } => {
                 let (value, pattern) = (value.value(message)?, pattern.value(message)?);
-                Some(is_like(value.as_text()?, pattern.as_text()?, *escape))
+                let pattern = pattern.as_text().filter(|pattern| pattern.len() <= PATTERN_MAX)?;
+                Some(is_like(value.as_text()?, pattern, *escape))
             }
             Self::In { value, choices } => {
                 let value = value.value(message)?;

@@ -174,3 +174,14 @@ fn arbitrary_text_never_panics() {
         drop(Action::parse(&text));
     }
 }
+
+#[test]
+fn a_pattern_that_is_too_long_matches_nothing() {
+    let is_true = |condition: &str, pattern: String| {
+        let message = Sample { user: vec![("text", "x".into()), ("pattern", pattern.into())] };
+        Expression::parse(condition).unwrap().is_true(&message)
+    };
+    assert!(is_true("text LIKE pattern", "%".repeat(1024)));
+    assert!(!is_true("text LIKE pattern", "%".repeat(1025)));
+    assert!(!is_true("text NOT LIKE pattern", "%".repeat(1025)), "it is null");
+}

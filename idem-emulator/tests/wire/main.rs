@@ -15,7 +15,6 @@ mod locks;
 mod protocol;
 mod queues;
 mod sessions;
-mod speed;
 mod states;
 mod topics;
 mod transactions;

@@ -5,7 +5,9 @@
 
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod driver;
-#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite", feature = "sqlserver"))]
+mod ledger;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite", feature = "sqlserver"))]
 mod migration;
 #[cfg(feature = "mysql")]
 mod mysql;
@@ -16,6 +18,8 @@ mod postgres;
 mod scopes;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+#[cfg(feature = "sqlserver")]
+mod sqlserver;
 mod step;
 #[cfg(test)]
 mod tests;
@@ -34,6 +38,8 @@ pub use mysql::{Mysql, MysqlTransaction};
 pub use postgres::{Postgres, PostgresTransaction};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{Sqlite, SqliteTransaction};
+#[cfg(feature = "sqlserver")]
+pub use sqlserver::{SqlServer, SqlServerTransaction};
 
 use time::OffsetDateTime;
 use tokio::time::timeout;
@@ -100,8 +106,13 @@ pub trait Store: Clone + Send + Sync + 'static {
         None
     }
 
-    /// Asks the server, on another connection, what became of a transaction with an id.
-    fn fate(&self, _: TransactionId) -> impl Future<Output = Result<Fate, StoreError>> + Send {
+    /// Asks the server, on another connection, what became of a transaction with an id, and with a
+    /// claim of this digest, if it had one.
+    fn fate(
+        &self,
+        _: TransactionId,
+        _: Option<Digest>,
+    ) -> impl Future<Output = Result<Fate, StoreError>> + Send {
         async { Ok(Fate::Unknown) }
     }
 
@@ -191,7 +202,8 @@ pub trait Store: Clone + Send + Sync + 'static {
 ///
 /// The claim and the handler's rows commit together after the handler returned `Ok`, and roll back
 /// together otherwise. For a part that may fail by itself, begin a nested transaction, which is a
-/// savepoint, and end it before you return.
+/// savepoint, and end it before you return. On SQL Server, handlers write for its own driver, and
+/// no part can fail by itself.
 ///
 /// Do not send `COMMIT`, `ROLLBACK` or statements that commit implicitly: this is found out when
 /// the handler returns, with whatever result, and the message is dead-lettered as
@@ -440,7 +452,7 @@ async fn in_time<T>(
 }
 
 /// Rolls back a transaction that the guard has refused, and says why it is not committed.
-#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite", feature = "sqlserver"))]
 async fn give_up<S: Store>(transaction: S::Transaction, refused: StoreError) -> StoreError {
     rollback::<S>(transaction).await.err().unwrap_or(refused)
 }
@@ -489,7 +501,7 @@ async fn fate<S: Store>(
     id: Option<TransactionId>,
 ) -> Result<Fate, StoreError> {
     if let Some(id) = id {
-        return store.fate(id).await;
+        return store.fate(id, claimed).await;
     }
     let Some(digest) = claimed else { return Ok(Fate::Unknown) };
     let found = store.find(digest).await?;
@@ -667,6 +679,10 @@ const NOTHING_TO_CLAIM_IN: &str =
 
 const ROLLED_BACK: &str = "the connection was lost before the commit, and the transaction was \
      rolled back";
+
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite", feature = "sqlserver"))]
+const NESTED_TRANSACTION: &str = "the handler left a transaction open inside its own; commit it or \
+     roll it back before you return";
 
 const BROKEN_TRANSACTION: &str = "the handler ended its transaction; handlers must not send \
      `COMMIT`, `ROLLBACK` or statements that commit implicitly";

@@ -24,7 +24,7 @@ use super::driver::Agreement;
 use super::scopes::{Statements, scope_methods};
 use super::{
     Claim, Claimed, Constraint, Earlier, Fault, Names, ScopeKeys, Store, StoreError, driver,
-    migration,
+    ledger, migration,
 };
 use crate::horizon::Retention;
 use crate::key::{Digest, KeyValue};
@@ -198,7 +198,7 @@ impl Store for Mysql {
     ];
 
     fn with_names(self, names: Names) -> Result<Self, StoreError> {
-        let names = driver::without_schema(names, "this engine")?;
+        let names = ledger::without_schema(names, "this engine")?;
         Ok(Self { names, ..self })
     }
 
@@ -250,7 +250,7 @@ impl Store for Mysql {
             }
             Ok(2) => {
                 let found = find(&mut **transaction, &names, claim.digest).await;
-                driver::met(found.map_err(failed("read the claim"))?)
+                ledger::met(found.map_err(failed("read the claim"))?)
             }
             Ok(_) => Err(StoreError::found(UNCLEAR_CLAIM, Fault::Refused)),
             Err(error) if number(&error) == Some(LOCK_WAIT_TIMEOUT) => Ok(Claimed::Busy),
@@ -264,7 +264,7 @@ impl Store for Mysql {
         claims: &[&Claim],
     ) -> Result<Vec<Claimed>, StoreError> {
         let (holder, failed) = (transaction.holder, failed("claim"));
-        let sorted = driver::in_order(claims);
+        let sorted = ledger::in_order(claims);
         let names = transaction.names.clone();
         let mut query = QueryBuilder::new(names.apply(
             "/*M! SET STATEMENT innodb_lock_wait_timeout = 0 FOR */ \
@@ -284,9 +284,9 @@ impl Store for Mysql {
         let inserted: Vec<Vec<u8>> =
             query.build_query_scalar().fetch_all(&mut **transaction).await.map_err(&failed)?;
         let inserted = inserted.iter().filter_map(|digest| Digest::from_stored(digest)).collect();
-        transaction.claimed = driver::first(claims, &inserted);
+        transaction.claimed = ledger::first(claims, &inserted);
 
-        let others = driver::others(claims, &inserted);
+        let others = ledger::others(claims, &inserted);
         let mut found = HashMap::new();
         if !others.is_empty() {
             let mut query = QueryBuilder::new(
@@ -299,7 +299,7 @@ impl Store for Mysql {
             let row = find(&mut **transaction, &names, digest).await.map_err(&failed)?;
             found.extend(row.map(|row| (digest, row)));
         }
-        driver::claimed(claims, &inserted, found)
+        ledger::claimed(claims, &inserted, found)
     }
 
     async fn keep(
@@ -316,7 +316,7 @@ impl Store for Mysql {
                 .execute(&mut **transaction)
                 .await
                 .map_err(failed("keep the reply"))?;
-            driver::kept(kept.rows_affected(), 1)?;
+            ledger::kept(kept.rows_affected(), 1)?;
         }
         Ok(())
     }
@@ -340,9 +340,9 @@ impl Store for Mysql {
         let parts: Vec<Part> =
             sqlx::query_as(FIND).bind(name).fetch_all(&self.pool).await.map_err(&failed)?;
         let Some((table, ..)) = parts.first() else {
-            return Err(driver::no_constraint(name));
+            return Err(ledger::no_constraint(name));
         };
-        driver::proves(
+        ledger::proves(
             name,
             &[
                 (
@@ -437,7 +437,7 @@ impl Store for Mysql {
     async fn find(&self, digest: Digest) -> Result<Option<Earlier>, StoreError> {
         let found =
             find(&self.pool, &self.names, digest).await.map_err(failed("read the claim"))?;
-        Ok(found.map(driver::earlier))
+        Ok(found.map(ledger::earlier))
     }
 
     fn fault_of(error: &(dyn Error + 'static)) -> Option<Fault> {
@@ -628,13 +628,13 @@ fn bind(query: &mut QueryBuilder<MySql>, value: &KeyValue) -> Result<(), StoreEr
     /// The Julian day of the day that `from_days` counts as 0.
     const DAY_ZERO: i32 = 1_721_060;
     match value {
-        KeyValue::Integer(value) => query.push_bind(driver::integer(*value)?),
+        KeyValue::Integer(value) => query.push_bind(ledger::integer(*value)?),
         KeyValue::Bool(value) => query.push_bind(*value),
         KeyValue::Text(value) => query.push_bind(value.clone()),
         KeyValue::Bytes(value) => query.push_bind(value.clone()),
         KeyValue::Uuid(value) => query.push_bind(value.as_bytes().to_vec()),
         KeyValue::Instant(value) => {
-            let micros = driver::integer(value.unix_timestamp_nanos().div_euclid(1000))?;
+            let micros = ledger::integer(value.unix_timestamp_nanos().div_euclid(1000))?;
             query.push("from_unixtime(").push_bind(micros).push(" / 1000000)")
         }
         KeyValue::Date(value) => {
@@ -660,7 +660,7 @@ async fn find(
     connection: impl sqlx::MySqlExecutor<'_>,
     names: &Names,
     digest: Digest,
-) -> Result<Option<driver::Row>, sqlx::Error> {
+) -> Result<Option<ledger::Row>, sqlx::Error> {
     const FIND: &str = "SELECT CAST(unix_timestamp(claimed_at) * 1000000 AS SIGNED), same, reply \
                         FROM idem_claim WHERE digest = ?";
     sqlx::query_as(names.sql(FIND)).bind(&digest.as_bytes()[..]).fetch_optional(connection).await

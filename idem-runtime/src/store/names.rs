@@ -28,7 +28,7 @@ const LENGTH_MAX: usize = 40;
 const TABLES: [&str; 3] = ["idem_claim", "idem_scope", "idem_migration"];
 
 impl Names {
-    /// Puts the tables into a schema, on PostgreSQL. A migration makes it where it is missing.
+    /// Puts the tables into a schema, on PostgreSQL and SQL Server. A migration makes it where it is missing.
     ///
     /// The statements then name the schema, so that no `search_path` matters.
     ///

@@ -14,7 +14,7 @@ use super::driver::Agreement;
 use super::scopes::{Statements, scope_methods};
 use super::{
     Claim, Claimed, Constraint, Earlier, Fate, Fault, Names, ScopeKeys, Store, StoreError,
-    TransactionId, driver, migration,
+    TransactionId, driver, ledger, migration,
 };
 use crate::horizon::Retention;
 use crate::key::{Digest, KeyValue};
@@ -264,7 +264,7 @@ impl Store for Postgres {
             Ok((true, None, _)) => {
                 let names = transaction.names.clone();
                 let found = find(&mut **transaction, &names, claim.digest).await;
-                driver::met(found.map_err(failed("read the claim"))?)
+                ledger::met(found.map_err(failed("read the claim"))?)
             }
             Ok((true, Some(id), _)) => {
                 transaction.id = Some(parse_id(&id)?);
@@ -292,7 +292,7 @@ impl Store for Postgres {
             " FROM claim"
         );
         let failed = failed("claim");
-        let sorted = driver::in_order(claims);
+        let sorted = ledger::in_order(claims);
         let digests: Vec<_> = sorted.iter().map(|claim| claim.digest.as_uuid()).collect();
         let same: Vec<_> = sorted.iter().map(|claim| claim.same.as_bytes()).collect();
         let names = transaction.names.clone();
@@ -306,9 +306,9 @@ impl Store for Postgres {
                 .map_err(&failed)?;
         transaction.id = id.as_deref().map(parse_id).transpose()?;
         let inserted = inserted.into_iter().filter_map(of_uuid).collect();
-        let others = driver::others(claims, &inserted);
+        let others = ledger::others(claims, &inserted);
         let found = find_many(&mut **transaction, &names, &others).await.map_err(&failed)?;
-        driver::claimed(claims, &inserted, found)
+        ledger::claimed(claims, &inserted, found)
     }
 
     async fn keep(
@@ -326,7 +326,7 @@ impl Store for Postgres {
             .execute(&mut **transaction)
             .await
             .map_err(not_committed)?;
-        driver::kept(kept.rows_affected(), replies.len())
+        ledger::kept(kept.rows_affected(), replies.len())
     }
 
     async fn mark(transaction: &mut PostgresTransaction) -> Result<(), StoreError> {
@@ -371,9 +371,9 @@ impl Store for Postgres {
             table_columns,
         )) = found
         else {
-            return Err(driver::no_constraint(name));
+            return Err(ledger::no_constraint(name));
         };
-        driver::proves(
+        ledger::proves(
             name,
             &[
                 (unique, "is not unique"),
@@ -444,7 +444,7 @@ impl Store for Postgres {
         transaction.id
     }
 
-    async fn fate(&self, id: TransactionId) -> Result<Fate, StoreError> {
+    async fn fate(&self, id: TransactionId, _: Option<Digest>) -> Result<Fate, StoreError> {
         fate(&self.pool, id).await.map_err(failed("ask for the fate"))
     }
 
@@ -455,7 +455,7 @@ impl Store for Postgres {
     async fn find(&self, digest: Digest) -> Result<Option<Earlier>, StoreError> {
         let found =
             find(&self.pool, &self.names, digest).await.map_err(failed("read the claim"))?;
-        Ok(found.map(driver::earlier))
+        Ok(found.map(ledger::earlier))
     }
 
     fn fault_of(error: &(dyn Error + 'static)) -> Option<Fault> {
@@ -547,14 +547,14 @@ fn quoted(name: &str) -> String {
 /// Adds a value as it is compared with a column. The server keeps microseconds.
 fn bind(query: &mut QueryBuilder<sqlx::Postgres>, value: &KeyValue) -> Result<(), StoreError> {
     match value {
-        KeyValue::Integer(value) => query.push_bind(driver::integer(*value)?),
+        KeyValue::Integer(value) => query.push_bind(ledger::integer(*value)?),
         KeyValue::Bool(value) => query.push_bind(*value),
         KeyValue::Text(value) => query.push_bind(value.clone()),
         KeyValue::Bytes(value) => query.push_bind(value.clone()),
         KeyValue::Uuid(value) => query.push_bind(*value),
         KeyValue::Instant(value) => query
             .push("('epoch'::timestamptz + interval '1 microsecond' * ")
-            .push_bind(driver::integer(value.unix_timestamp_nanos().div_euclid(1000))?)
+            .push_bind(ledger::integer(value.unix_timestamp_nanos().div_euclid(1000))?)
             .push(")"),
         KeyValue::Date(value) => {
             query.push("(DATE '4714-11-24 BC' + ").push_bind(value.to_julian_day()).push(")")
@@ -580,7 +580,7 @@ async fn find_many(
     connection: impl sqlx::PgExecutor<'_>,
     names: &Names,
     digests: &[Digest],
-) -> Result<HashMap<Digest, driver::Row>, sqlx::Error> {
+) -> Result<HashMap<Digest, ledger::Row>, sqlx::Error> {
     type Found = (Uuid, i64, Vec<u8>, Option<Vec<u8>>);
     const FIND: &str = "\
         SELECT digest, (extract(epoch FROM claimed_at) * 1000000)::bigint, same, reply \
@@ -599,7 +599,7 @@ async fn find(
     connection: impl sqlx::PgExecutor<'_>,
     names: &Names,
     digest: Digest,
-) -> Result<Option<driver::Row>, sqlx::Error> {
+) -> Result<Option<ledger::Row>, sqlx::Error> {
     const FIND: &str = "SELECT (extract(epoch FROM claimed_at) * 1000000)::bigint, same, reply \
                         FROM idem_claim WHERE digest = $1";
     sqlx::query_as(names.sql(FIND)).bind(digest.as_uuid()).fetch_optional(connection).await

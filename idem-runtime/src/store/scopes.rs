@@ -37,8 +37,8 @@ macro_rules! scope_methods {
 
         async fn keep_alive(&self, scope: &str, retention: Retention) -> Result<(), StoreError> {
             sqlx::query(self.names.sql($statements.keep_alive))
-                .bind($crate::store::driver::seconds(retention.horizon))
-                .bind($crate::store::driver::seconds(retention.kept))
+                .bind($crate::store::ledger::seconds(retention.horizon))
+                .bind($crate::store::ledger::seconds(retention.kept))
                 .bind(scope)
                 .execute(&self.pool)
                 .await

@@ -15,7 +15,7 @@ use super::driver::Agreement;
 use super::scopes::{Statements, scope_methods};
 use super::{
     Claim, Claimed, Constraint, Earlier, Fault, Names, ScopeKeys, Store, StoreError, driver,
-    migration,
+    ledger, migration,
 };
 use crate::horizon::Retention;
 use crate::key::{Digest, KeyValue};
@@ -155,7 +155,7 @@ impl Store for Sqlite {
     ];
 
     fn with_names(self, names: Names) -> Result<Self, StoreError> {
-        Ok(Self { names: driver::without_schema(names, "SQLite")?, ..self })
+        Ok(Self { names: ledger::without_schema(names, "SQLite")?, ..self })
     }
 
     async fn begin(&self) -> Result<SqliteTransaction, StoreError> {
@@ -184,7 +184,7 @@ impl Store for Sqlite {
             .rows_affected();
         if inserted == 0 {
             let found = find(&mut **transaction, &names, claim.digest).await;
-            return driver::met(found.map_err(failed("read the claim"))?);
+            return ledger::met(found.map_err(failed("read the claim"))?);
         }
         transaction.claimed = Some(claim.digest);
         Ok(Claimed::Ours)
@@ -197,7 +197,7 @@ impl Store for Sqlite {
         let names = transaction.names.clone();
         let mut query =
             QueryBuilder::new(names.apply("INSERT INTO idem_claim (digest, scope, same) "));
-        query.push_values(driver::in_order(claims), |mut row, claim| {
+        query.push_values(ledger::in_order(claims), |mut row, claim| {
             row.push_bind(&claim.digest.as_bytes()[..]);
             row.push_bind(claim.scope).push_bind(claim.same.as_bytes());
         });
@@ -206,13 +206,13 @@ impl Store for Sqlite {
         let inserted: Vec<Vec<u8>> =
             query.build_query_scalar().fetch_all(&mut **transaction).await.map_err(&failed)?;
         let inserted = inserted.iter().filter_map(|digest| Digest::from_stored(digest)).collect();
-        transaction.claimed = driver::first(claims, &inserted);
+        transaction.claimed = ledger::first(claims, &inserted);
         let mut found = HashMap::new();
-        for digest in driver::others(claims, &inserted) {
+        for digest in ledger::others(claims, &inserted) {
             let row = find(&mut **transaction, &names, digest).await.map_err(&failed)?;
             found.extend(row.map(|row| (digest, row)));
         }
-        driver::claimed(claims, &inserted, found)
+        ledger::claimed(claims, &inserted, found)
     }
 
     async fn keep(
@@ -227,7 +227,7 @@ impl Store for Sqlite {
                 .execute(&mut **transaction)
                 .await
                 .map_err(failed("keep the reply"))?;
-            driver::kept(kept.rows_affected(), 1)?;
+            ledger::kept(kept.rows_affected(), 1)?;
         }
         Ok(())
     }
@@ -249,7 +249,7 @@ impl Store for Sqlite {
         let found: Option<(String, bool, bool)> =
             sqlx::query_as(TABLE).bind(name).fetch_optional(&self.pool).await.map_err(&failed)?;
         let Some((table, unique, whole)) = found else {
-            return Err(driver::no_constraint(name));
+            return Err(ledger::no_constraint(name));
         };
         let columns: Vec<(Option<String>, bool)> = sqlx::query_as(COLUMNS)
             .bind(name)
@@ -257,7 +257,7 @@ impl Store for Sqlite {
             .fetch_all(&self.pool)
             .await
             .map_err(&failed)?;
-        driver::proves(
+        ledger::proves(
             name,
             &[
                 (unique, "is not unique"),
@@ -343,7 +343,7 @@ impl Store for Sqlite {
     async fn find(&self, digest: Digest) -> Result<Option<Earlier>, StoreError> {
         let found =
             find(&self.pool, &self.names, digest).await.map_err(failed("read the claim"))?;
-        Ok(found.map(driver::earlier))
+        Ok(found.map(ledger::earlier))
     }
 
     fn fault_of(error: &(dyn Error + 'static)) -> Option<Fault> {
@@ -434,7 +434,7 @@ fn quoted(name: &str) -> String {
 /// Adds a value as it is compared with a column.
 fn bind(query: &mut QueryBuilder<sqlx::Sqlite>, value: &KeyValue) -> Result<(), StoreError> {
     match value {
-        KeyValue::Integer(value) => query.push_bind(driver::integer(*value)?),
+        KeyValue::Integer(value) => query.push_bind(ledger::integer(*value)?),
         KeyValue::Bool(value) => query.push_bind(*value),
         KeyValue::Text(value) => query.push_bind(value.clone()),
         KeyValue::Bytes(value) => query.push_bind(value.clone()),
@@ -453,7 +453,7 @@ async fn find(
     connection: impl sqlx::SqliteExecutor<'_>,
     names: &Names,
     digest: Digest,
-) -> Result<Option<driver::Row>, sqlx::Error> {
+) -> Result<Option<ledger::Row>, sqlx::Error> {
     const FIND: &str = "SELECT claimed_at * 1000000, same, reply FROM idem_claim WHERE digest = ?";
     sqlx::query_as(names.sql(FIND)).bind(&digest.as_bytes()[..]).fetch_optional(connection).await
 }

@@ -102,8 +102,8 @@ impl Store for Silent {
         open.id
     }
 
-    async fn fate(&self, id: TransactionId) -> Result<Fate, StoreError> {
-        assert_eq!(id, TransactionId(7));
+    async fn fate(&self, id: TransactionId, claimed: Option<Digest>) -> Result<Fate, StoreError> {
+        assert_eq!((id, claimed), (TransactionId(7), Some(claim().digest)));
         Ok(self.fates.lock().unwrap().pop_front().expect("asked no more than so often"))
     }
 

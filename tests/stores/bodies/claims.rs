@@ -140,7 +140,7 @@ pub(crate) async fn migrations_can_run_again_and_at_the_same_time<E: Engine>(eng
 pub(crate) async fn claims_of_the_first_version_are_kept_by_migrations<E: Engine>(engine: &E) {
     assert_outcome!(engine.place("r1", "ok").await, Outcome::Done(_));
     let columns = E::FIRST_COLUMNS;
-    engine.execute(&format!("CREATE TABLE kept AS SELECT {columns} FROM idem_claim")).await;
+    engine.execute(&E::keep_claims(columns)).await;
     engine.execute("DROP TABLE idem_claim").await;
     engine.execute("DROP TABLE idem_scope").await;
     engine.execute("DELETE FROM idem_migration WHERE version > 1").await;

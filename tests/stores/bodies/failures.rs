@@ -79,8 +79,8 @@ pub(crate) async fn a_swallowed_error_never_ends_as_done_where_it_dooms_the_tran
 }
 
 pub(crate) async fn a_swallowed_time_out_is_like_any_other_error<E: Engine>(engine: &E) {
-    if let Some(server) = E::SERVER {
-        swallow(engine, server.time_out).await;
+    if let Some(time_out) = E::SERVER.and_then(|server| server.time_out) {
+        swallow(engine, time_out).await;
     }
 }
 
@@ -124,8 +124,7 @@ pub(crate) async fn a_connection_that_ends_in_the_handler_leaves_nothing_behind<
 
 ///
 pub(crate) async fn a_transaction_that_idles_for_too_long_is_not_done<E: Engine>(engine: &E) {
-    let Some(server) = E::SERVER else { return };
-    let (sql, millis) = server.limit_idle;
+    let Some((sql, millis)) = E::SERVER.and_then(|server| server.limit_idle) else { return };
     let outcome = engine.place("r1", json!({ "idle": { "sql": sql, "millis": millis } })).await;
     assert_outcome!(outcome, Outcome::Retry(RetryReason::NotCommitted(error)) if error.fault() == Fault::Unavailable);
     assert_counts(engine, 0, 0).await;

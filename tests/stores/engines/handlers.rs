@@ -1,12 +1,13 @@
 //! The handlers of one engine, by the same attribute and the same SQL.
 
+/// They send their statements by functions that are beside them: `insert`, `insert_once`, `run` and
+/// `count_effects`.
 macro_rules! handlers {
-    ($store:ty, $insert:literal, $insert_once:literal) => {
+    ($store:ty) => {
         use std::time::Duration;
 
         use idem_runtime::outcome::Reply;
         use idem_runtime::{Failure, State, Tx, idempotent};
-        use sqlx::AssertSqlSafe;
         use tokio::time::sleep;
 
         use crate::engines::{Gate, Order, Priced, Then, is_dropped_after};
@@ -84,17 +85,6 @@ macro_rules! handlers {
             Ok(())
         }
 
-        async fn insert_once(tx: &mut Tx<$store>, order: &Priced) -> Result<(), sqlx::Error> {
-            sqlx::query($insert_once)
-                .bind(order.customer_id)
-                .bind(&order.external_ref)
-                .bind(order.amount_cents)
-                .bind(&order.currency)
-                .execute(&mut **tx)
-                .await?;
-            Ok(())
-        }
-
         #[idempotent(key = "customer_id", replay, scope = "test.verbose")]
         pub(crate) async fn verbose(tx: &mut Tx<$store>, order: Priced) -> Result<String, Failure> {
             insert(tx, order.customer_id, &order.external_ref).await?;
@@ -150,8 +140,7 @@ macro_rules! handlers {
                     }
                 }
                 Then::Hurry { polls } => {
-                    let count = sqlx::query("SELECT count(*) FROM effects").fetch_one(&mut **tx);
-                    if is_dropped_after(polls, count).await {
+                    if is_dropped_after(polls, count_effects(tx)).await {
                         gate.arrived.add_permits(1);
                     }
                 }
@@ -159,9 +148,28 @@ macro_rules! handlers {
             }
             Ok(())
         }
+    };
+}
+pub(crate) use handlers;
+
+/// The functions of an engine of sqlx.
+macro_rules! statements {
+    ($store:ty, $insert:literal, $insert_once:literal) => {
+        use sqlx::AssertSqlSafe;
 
         async fn insert(tx: &mut Tx<$store>, customer: i64, text: &str) -> Result<(), sqlx::Error> {
             sqlx::query($insert).bind(customer).bind(text).execute(&mut **tx).await?;
+            Ok(())
+        }
+
+        async fn insert_once(tx: &mut Tx<$store>, order: &Priced) -> Result<(), sqlx::Error> {
+            sqlx::query($insert_once)
+                .bind(order.customer_id)
+                .bind(&order.external_ref)
+                .bind(order.amount_cents)
+                .bind(&order.currency)
+                .execute(&mut **tx)
+                .await?;
             Ok(())
         }
 
@@ -169,6 +177,11 @@ macro_rules! handlers {
             sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut **tx).await?;
             Ok(())
         }
+
+        async fn count_effects(tx: &mut Tx<$store>) -> Result<(), sqlx::Error> {
+            sqlx::query("SELECT count(*) FROM effects").fetch_one(&mut **tx).await?;
+            Ok(())
+        }
     };
 }
-pub(crate) use handlers;
+pub(crate) use statements;

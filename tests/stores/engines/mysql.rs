@@ -4,7 +4,8 @@ use crate::engines::Server;
 use idem_runtime::store::Mysql;
 use idem_tests::database::{MARIADB_URL, MYSQL_URL, MysqlDatabase};
 
-super::handlers::handlers!(
+super::handlers::handlers!(Mysql);
+super::handlers::statements!(
     Mysql,
     "INSERT INTO effects (customer_id, external_ref) VALUES (?, ?)",
     "INSERT INTO orders_once VALUES (?, ?, ?, ?)"
@@ -62,14 +63,16 @@ impl super::Engine for OnMysql {
     // MariaDB reads the comments that begin with M, MySQL those with a number.
     const SERVER: Option<Server> = Some(Server {
         end_connection: "KILL CONNECTION_ID()",
-        time_out: "/*M! SET STATEMENT max_statement_time = 0.01 FOR */ \
+        time_out: Some(
+            "/*M! SET STATEMENT max_statement_time = 0.01 FOR */ \
             SELECT /*+ MAX_EXECUTION_TIME(10) */ count(*) FROM information_schema.columns a, \
             information_schema.columns b, information_schema.columns c",
-        limit_idle: (
+        ),
+        limit_idle: Some((
             "/*M! SET SESSION idle_transaction_timeout = 1 */ \
              /*!80000 SET SESSION wait_timeout = 1 */",
             2500,
-        ),
+        )),
         limit_lock_wait: "SET SESSION innodb_lock_wait_timeout = 1",
     });
 

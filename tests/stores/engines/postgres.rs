@@ -4,7 +4,8 @@ use crate::engines::Server;
 use idem_runtime::store::Postgres;
 use idem_tests::database::PostgresDatabase;
 
-super::handlers::handlers!(
+super::handlers::handlers!(Postgres);
+super::handlers::statements!(
     Postgres,
     "INSERT INTO effects (customer_id, external_ref) VALUES ($1, $2)",
     "INSERT INTO orders_once VALUES ($1, $2, $3, $4)"
@@ -51,8 +52,8 @@ impl super::Engine for OnPostgres {
          CREATE TRIGGER invoice AFTER INSERT ON customers FOR EACH ROW EXECUTE FUNCTION invoice()";
     const SERVER: Option<Server> = Some(Server {
         end_connection: "SELECT pg_terminate_backend(pg_backend_pid())",
-        time_out: "SET LOCAL statement_timeout = 10; SELECT pg_sleep(60)",
-        limit_idle: ("SET LOCAL idle_in_transaction_session_timeout = 50", 500),
+        time_out: Some("SET LOCAL statement_timeout = 10; SELECT pg_sleep(60)"),
+        limit_idle: Some(("SET LOCAL idle_in_transaction_session_timeout = 50", 500)),
         limit_lock_wait: "SET LOCAL lock_timeout = 50",
     });
 

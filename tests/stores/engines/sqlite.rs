@@ -4,7 +4,8 @@ use crate::engines::Server;
 use idem_runtime::store::Sqlite;
 use idem_tests::database::SqliteFile;
 
-super::handlers::handlers!(
+super::handlers::handlers!(Sqlite);
+super::handlers::statements!(
     Sqlite,
     "INSERT INTO effects (customer_id, external_ref) VALUES ($1, $2)",
     "INSERT INTO orders_once VALUES ($1, $2, $3, $4)"

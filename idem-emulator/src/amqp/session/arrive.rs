@@ -28,7 +28,7 @@ impl Session {
         self.next_incoming_id = self.next_incoming_id.wrapping_add(1);
         let limits = shared.service.limits();
         let arrived = match self.links.get_mut(&transfer.handle) {
-            Some(Link::Incoming(link)) => link.take(transfer, payload, limits)?,
+            Some(Link::Incoming(link)) => link.take(transfer, payload, limits, &shared.partial)?,
             Some(Link::Detached) => None,
             Some(Link::Outgoing(_)) | None => {
                 let text = format!("no sender is attached to handle {}", transfer.handle);
@@ -109,7 +109,7 @@ impl Session {
         let Origin::Responses(responses) = &mut link.origin else {
             return Ok(());
         };
-        if responses.is_full() {
+        if responses.is_full(link.late.len()) {
             let text = "too many responses wait for credit on the response link";
             return Err(AmqpError::new("amqp:resource-limit-exceeded", text));
         }

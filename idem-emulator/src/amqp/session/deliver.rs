@@ -3,7 +3,7 @@
 use super::{Link, Outgoing, Session, Unsettled, WINDOW, schedule};
 use crate::amqp::Shared;
 use crate::amqp::error::AmqpError;
-use crate::amqp::outgoing::{Late, Origin, Parcel};
+use crate::amqp::outgoing::{Late, Origin, Parcel, Taken};
 use crate::amqp::performative::{Role, TRANSFER_OVERHEAD, write_disposition, write_transfer};
 
 /// Output that waits for the socket; with more than this, no further deliveries are taken.
@@ -40,8 +40,9 @@ impl Session {
             let room = link.credit.min(window).min(TAKE_MAX);
             self.blocked |= link.credit > 0 && window == 0;
             // Even without room: a wake-up that cannot be used goes to another receiver.
-            let parcels = match link.origin.take(usize::try_from(room).unwrap_or(0)) {
-                Ok(parcels) => parcels,
+            let max = usize::try_from(room).unwrap_or(0);
+            let Taken { parcels, is_all } = match link.origin.take(max) {
+                Ok(taken) => taken,
                 Err(error) => {
                     let error = AmqpError::new(error.condition(), error.to_string());
                     return self.detach_with(handle, &error, shared);
@@ -52,8 +53,8 @@ impl Session {
             for parcel in parcels {
                 self.dispatch(handle, parcel, shared);
             }
-            if taken < room || room == 0 {
-                break taken < room;
+            if is_all || room == 0 || shared.ending.is_some() {
+                break is_all;
             }
         };
         self.finish_drain(handle, exhausted, shared);
@@ -101,12 +102,15 @@ impl Session {
         shared.ending = shared.ending.or(parcel.ending);
     }
 
-    /// Writes frames as far as the peer's window allows.
+    /// Writes frames as far as the peer's window and the output have room.
     fn write_outbox(&mut self, shared: &mut Shared) {
         let chunk_max = shared.peer_frame_max.saturating_sub(TRANSFER_OVERHEAD);
         while let Some(outgoing) = self.outbox.front_mut() {
             if self.outgoing_window == 0 {
                 self.blocked = true;
+                return;
+            }
+            if shared.out.len() >= DELIVERY_OUTPUT_MAX {
                 return;
             }
             let chunk = outgoing.payload.split_to(outgoing.payload.len().min(chunk_max));

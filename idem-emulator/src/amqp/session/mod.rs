@@ -92,6 +92,11 @@ impl Session {
         }
     }
 
+    /// Links that are attached, or were until the peer knows better.
+    pub(super) fn link_count(&self) -> usize {
+        self.links.len()
+    }
+
     pub(super) fn flow(&mut self, flow: &Flow, shared: &mut Shared) -> Result<(), Violation> {
         let limit = flow.next_incoming_id.unwrap_or(0).wrapping_add(flow.incoming_window);
         self.outgoing_window = serial_difference(limit, self.next_outgoing_id);

@@ -18,6 +18,10 @@ impl Session {
             // Our own messages are settled by us; a sender has nothing more to say about its own.
             return;
         }
+        if disposition.state.is_none() && !disposition.settled {
+            // There is nothing to apply, and only settling ends a delivery.
+            return;
+        }
         let decision = disposition.state.as_ref().map(settlement::read);
         let mut answers = Answers::default();
         for delivery_id in self.unsettled_between(disposition.first, disposition.last) {

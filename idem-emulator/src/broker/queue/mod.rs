@@ -13,6 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use super::Context;
 use super::duplicates::DuplicateWindow;
 use super::message::Message;
+#[cfg(any(test, fuzzing))]
+use super::sessions::Sessions;
 use super::store::{Removed, Store, Tally};
 use crate::clock::Timestamp;
 use crate::events::EventKind;
@@ -321,6 +323,21 @@ impl Queue {
         drop(state);
         self.hand_over(outbound);
         result
+    }
+
+    /// Looks whether the books are right; for fuzzing.
+    ///
+    /// # Panics
+    ///
+    /// If they are not.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn audit(&self) {
+        let state = self.lock();
+        let messages = state.main.audit() + state.dead_letter.audit() + state.transfer.audit();
+        let states = state.main.sessions.iter().flat_map(Sessions::states);
+        let states: u64 = states.map(|value| sessions::charge_of_state(Some(value))).sum();
+        assert_eq!(state.charge, messages + states, "what is charged is what is there");
+        assert!(state.outbound.is_empty(), "everything has been handed over");
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -13,6 +13,9 @@ use crate::clock::Timestamp;
 use crate::events::EventKind;
 use crate::faults::{Decision, DeliveryFault, Ending};
 
+/// How many bytes of content are handed out in one step; the last message may go beyond.
+const CONTENT_MAX: usize = 256 * 1024;
+
 /// How a receiver takes messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReceiveMode {
@@ -51,8 +54,9 @@ impl Delivery {
 }
 
 impl Queue {
-    /// Adds up to `max` deliveries to `deliveries`. If it finds fewer, the receiver waits: it is
-    /// woken once when there may be more, and must then receive again or be forgotten.
+    /// Adds up to `max` deliveries to `deliveries`, fewer if they are large. Returns `true` if there
+    /// are no more, and then the receiver waits: it is woken once when there may be more, and must
+    /// then receive again or be forgotten.
     pub(crate) fn receive(
         &self,
         part: Part,
@@ -61,11 +65,13 @@ impl Queue {
         consumer: ConsumerId,
         waker: &Waker,
         deliveries: &mut Vec<Delivery>,
-    ) -> Result<(), SessionError> {
+    ) -> Result<bool, SessionError> {
         self.step(|state, now| {
             self.check_held(state, part, consumer)?;
             let wanted = deliveries.len() + max;
-            while deliveries.len() < wanted {
+            let mut content = 0;
+            let mut is_all = false;
+            while deliveries.len() < wanted && content < CONTENT_MAX {
                 let next = match mode {
                     ReceiveMode::PeekLock => self.deliver_locked(state, part, consumer, now),
                     ReceiveMode::ReceiveAndDelete => {
@@ -74,8 +80,10 @@ impl Queue {
                 };
                 let Some(delivery) = next else {
                     state.store(part).wait(consumer, waker);
+                    is_all = true;
                     break;
                 };
+                content += delivery.message.content.len();
                 let is_last = delivery.ending.is_some();
                 deliveries.push(delivery);
                 if is_last {
@@ -83,7 +91,7 @@ impl Queue {
                 }
             }
             state.store(part).pass_on();
-            Ok(())
+            Ok(is_all)
         })
     }
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::{Part, Queue, SendError, State};
 use crate::broker::limits::{LimitError, check_session_id};
-use crate::broker::message::bytes;
+use crate::broker::message::{OVERHEAD_BYTES, bytes};
 use crate::broker::waiters::ConsumerId;
 use crate::clock::Timestamp;
 use crate::events::EventKind;
@@ -115,12 +115,12 @@ impl Queue {
     ) -> Result<(), SessionError> {
         self.step(|state, now| {
             self.check_locked(state, Some(id))?;
-            let size = bytes(value.as_ref().map_or(0, Bytes::len));
+            let size = charge_of_state(value.as_ref());
             if !self.has_room(state, size) {
                 return Err(SessionError::NoRoom(self.full()));
             }
             if let Some(sessions) = &mut state.main.sessions {
-                let before = bytes(sessions.set_state(&id.into(), value, now));
+                let before = charge_of_state(sessions.set_state(&id.into(), value, now).as_ref());
                 state.charge = state.charge.saturating_add(size).saturating_sub(before);
             }
             Ok(())
@@ -191,4 +191,9 @@ impl Queue {
     fn record_session(&self, kind: EventKind) {
         self.context.events.record_message(&self.name, None, None, kind);
     }
+}
+
+/// An empty state keeps its session, which takes room too.
+pub(super) fn charge_of_state(state: Option<&Bytes>) -> u64 {
+    state.map_or(0, |state| bytes(state.len()) + OVERHEAD_BYTES)
 }

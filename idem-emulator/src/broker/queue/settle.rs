@@ -6,7 +6,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::{Part, Queue, State};
-use crate::broker::limits::PROPERTIES_MAX;
+use crate::broker::limits::{PROPERTIES_MAX, REASON_LENGTH_MAX};
 use crate::broker::message::{Amendments, DeadLetter, Message, MessageState, Property};
 use crate::broker::{Acknowledgement, MAX_DELIVERY_COUNT_EXCEEDED};
 use crate::clock::Timestamp;
@@ -51,6 +51,10 @@ pub(crate) enum SettleError {
         "The properties set on the message would exceed {PROPERTIES_MAX} bytes with the others."
     )]
     PropertiesTooLarge,
+    #[error(
+        "The reason and the description of a dead letter have at most {REASON_LENGTH_MAX} characters."
+    )]
+    ReasonTooLong,
     #[error("The message is part of a transaction that has not ended yet.")]
     InTransaction,
 }
@@ -64,7 +68,7 @@ impl SettleError {
             Self::AlreadyDeadLettered | Self::LockedBySession | Self::InTransaction => {
                 "amqp:not-allowed"
             }
-            Self::PropertiesTooLarge => "com.microsoft:argument-out-of-range",
+            Self::PropertiesTooLarge | Self::ReasonTooLong => "com.microsoft:argument-out-of-range",
         }
     }
 }
@@ -165,9 +169,15 @@ impl Queue {
             Settlement::DeadLetter { .. } if part != Part::Main => {
                 return Err(SettleError::AlreadyDeadLettered);
             }
-            Settlement::Abandon { properties }
-            | Settlement::Defer { properties }
-            | Settlement::DeadLetter { properties, .. } => properties,
+            Settlement::Abandon { properties } | Settlement::Defer { properties } => properties,
+            Settlement::DeadLetter { reason, description, properties } => {
+                let is_long = |text: &Arc<str>| text.chars().count() > REASON_LENGTH_MAX;
+                if reason.as_ref().is_some_and(is_long) || description.as_ref().is_some_and(is_long)
+                {
+                    return Err(SettleError::ReasonTooLong);
+                }
+                properties
+            }
         };
         if properties.is_empty() {
             return Ok(message);

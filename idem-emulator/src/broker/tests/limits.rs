@@ -102,6 +102,39 @@ fn a_receiver_cannot_make_a_message_too_large() {
 }
 
 #[test]
+fn thousands_of_small_properties_are_too_large_together() {
+    let bench = Bench::plain();
+    bench.send("a");
+    let delivery = bench.one();
+    let properties = |count: u32| {
+        let property =
+            |number| Property { name: format!("{number}"), value: Bytes::from_static(&[0x40]) };
+        Settlement::Abandon { properties: (0..count).map(property).collect() }
+    };
+    assert_eq!(bench.settle(&delivery, properties(5000)), Err(SettleError::PropertiesTooLarge));
+    bench.settle(&delivery, properties(1000)).unwrap();
+}
+
+#[test]
+fn a_dead_letter_reason_or_description_is_no_longer_than_in_the_cloud() {
+    let bench = Bench::plain();
+    bench.send("a");
+    let delivery = bench.one();
+    let text = |length| Some("\u{e9}".repeat(length).into());
+    let buried = |reason, description| Settlement::DeadLetter {
+        reason: text(reason),
+        description: text(description),
+        properties: Vec::new(),
+    };
+    for too_long in [buried(4097, 1), buried(1, 4097)] {
+        let error = bench.settle(&delivery, too_long).unwrap_err();
+        assert_eq!(error.condition(), "com.microsoft:argument-out-of-range");
+    }
+    bench.settle(&delivery, buried(4096, 4096)).unwrap();
+    assert_eq!(bench.counts(), (0, 0, 1));
+}
+
+#[test]
 fn duplicates_do_not_extend_the_window_of_their_id() {
     let window = Duration::from_secs(10);
     let bench = Bench::new(|queue| queue.duplicate_detection(window));

@@ -249,12 +249,25 @@ fn states_take_room_in_the_queue() {
     let queue = bench.queue();
     let _holder = bench.holder("s");
     let state = |size| Some(Bytes::from(vec![0; size]));
-    queue.set_session_state("s", state(1000)).unwrap();
+    queue.set_session_state("s", state(1024 - 256)).unwrap();
     assert!(queue.send(vec![of_session("s", "a")]).is_err());
-    let refused = queue.set_session_state("s", state(1025)).unwrap_err();
+    let refused = queue.set_session_state("s", state(1024 - 255)).unwrap_err();
     assert_eq!(refused.condition(), "amqp:resource-limit-exceeded");
     queue.set_session_state("s", None).unwrap();
     queue.send(vec![of_session("s", "a")]).unwrap();
+}
+
+#[test]
+fn empty_states_take_room_too() {
+    let bench = Bench::new(|options| options.requires_session(true).size_max(1024));
+    let queue = bench.queue();
+    let mut holders = Vec::new();
+    let taken = (0..100).take_while(|number| {
+        let session = format!("s-{number}");
+        holders.push(bench.holder(&session));
+        queue.set_session_state(&session, Some(Bytes::new())).is_ok()
+    });
+    assert_eq!(taken.count(), 4);
 }
 
 #[test]

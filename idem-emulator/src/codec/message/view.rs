@@ -1,5 +1,8 @@
 //! What rules see of a stored message, and how their actions change it.
 
+use std::cell::OnceCell;
+use std::collections::HashMap;
+
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::{Layout, PROPERTIES, copy_pairs, id_text};
@@ -10,14 +13,16 @@ use crate::rules::{Change, Properties, PropertyValue, SystemProperty};
 #[derive(Debug)]
 pub(crate) struct View<'a> {
     fields: Vec<Raw<'a>>,
-    /// The application properties, as a map.
-    application: BytesMut,
+    layout: Layout<'a>,
+    /// The application properties, read when a rule asks for the first one: there may be thousands of
+    /// them, and of rules that ask.
+    application: OnceCell<HashMap<&'a str, Raw<'a>>>,
 }
 
 impl<'a> View<'a> {
     pub(crate) fn of(content: &'a [u8]) -> Self {
         let layout = Layout::read(content).unwrap_or_default();
-        Self { fields: layout.property_fields(), application: layout.application_map() }
+        Self { fields: layout.property_fields(), layout, application: OnceCell::new() }
     }
 
     pub(crate) fn message_id(&self) -> Option<String> {
@@ -39,8 +44,8 @@ impl Properties for View<'_> {
     }
 
     fn user(&self, name: &str) -> Option<PropertyValue> {
-        let (map, _) = Raw::split(&self.application).ok()?;
-        property_value(&map.get(name)?)
+        let properties = self.application.get_or_init(|| self.layout.application_properties());
+        property_value(properties.get(name)?)
     }
 }
 

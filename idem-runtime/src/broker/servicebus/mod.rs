@@ -27,6 +27,8 @@ pub use sender::Sender;
 
 use std::sync::Arc;
 
+use rustls::crypto::{CryptoProvider, ring};
+
 use super::connection_string::ConnectionString;
 use super::{BrokerError, Source};
 use crate::delivery::SourceId;
@@ -61,6 +63,7 @@ impl ServiceBus {
     /// When the connection string cannot be used, and what to write instead.
     pub fn connect(connection_string: &str) -> Result<Self, BrokerError> {
         let connection_string = ConnectionString::parse(connection_string)?;
+        choose_cryptography();
         Ok(Self { connection_string: Arc::new(connection_string) })
     }
 
@@ -91,6 +94,16 @@ impl ServiceBus {
             namespace: self.connection_string.endpoint.to_string(),
             entity: format!("{entity}{suffix}"),
         })
+    }
+}
+
+/// The client takes the default of rustls, which is what the program has chosen, or else the only
+/// one that is built in. Where other crates have built in another, there would be none, and
+/// connecting would panic.
+fn choose_cryptography() {
+    if CryptoProvider::get_default().is_none() {
+        // Fails when somebody else has just chosen.
+        ring::default_provider().install_default().ok();
     }
 }
 

@@ -139,7 +139,9 @@ async fn where_our_clock_is_ahead_new_locks_do_not_count_as_ended() {
         send(&bus, 1).await;
         let locked = receive(&mut receiver).await;
         assert!(locked.lock_remaining > lock / 4, "{:?}", locked.lock_remaining);
-        assert!(locked.lock_remaining <= lock, "{:?}", locked.lock_remaining);
+        // A renewed lock ends later than before, be it by a millisecond, also where time stands.
+        let longest = lock + Duration::from_millis(1);
+        assert!(locked.lock_remaining <= longest, "{:?}", locked.lock_remaining);
         assert_eq!(emulator.events().totals().lock_renewed, 1, "once it had to be asked");
     }
 }

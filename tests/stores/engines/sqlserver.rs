@@ -1,0 +1,115 @@
+//! SQL Server.
+
+use idem_runtime::store::SqlServer;
+use idem_tests::database::SqlServerDatabase;
+use tiberius::error::Error;
+
+use crate::engines::Server;
+
+super::handlers::handlers!(SqlServer);
+
+async fn insert(tx: &mut Tx<SqlServer>, customer: i64, text: &str) -> Result<(), Error> {
+    let insert = "INSERT INTO effects (customer_id, external_ref) VALUES (@P1, @P2)";
+    tx.execute(insert, &[&customer, &text]).await?;
+    Ok(())
+}
+
+async fn insert_once(tx: &mut Tx<SqlServer>, order: &Priced) -> Result<(), Error> {
+    let (id, text) = (&order.customer_id, &order.external_ref);
+    let insert = "INSERT INTO orders_once VALUES (@P1, @P2, @P3, @P4)";
+    tx.execute(insert, &[id, text, &order.amount_cents, &order.currency]).await?;
+    Ok(())
+}
+
+/// A `BEGIN` alone begins a block of statements here.
+async fn run(tx: &mut Tx<SqlServer>, sql: String) -> Result<(), Error> {
+    let sql = sql.replace("; BEGIN", "; BEGIN TRANSACTION");
+    tx.simple_query(sql).await?.into_results().await?;
+    Ok(())
+}
+
+async fn count_effects(tx: &mut Tx<SqlServer>) -> Result<(), Error> {
+    tx.query("SELECT count(*) FROM effects", &[]).await?.into_results().await?;
+    Ok(())
+}
+
+pub(crate) struct OnSqlServer {
+    pub(crate) database: SqlServerDatabase,
+    gate: Gate,
+}
+
+pub(crate) async fn on_sqlserver() -> Option<OnSqlServer> {
+    let database = SqlServerDatabase::new().await?;
+    for table in super::TABLES {
+        // A `text` is of another kind here.
+        database.execute(&table.replace(" text ", " nvarchar(max) ")).await;
+    }
+    Some(OnSqlServer { database, gate: Gate::default() })
+}
+
+impl OnSqlServer {
+    pub(crate) async fn remove(self) {
+        self.database.remove().await;
+    }
+}
+
+impl super::Engine for OnSqlServer {
+    type Store = SqlServer;
+    type ByKey = ByKeyHandler;
+    type ByMessageId = ByMessageIdHandler;
+    type Idempotent = NaturallyHandler;
+    type Receipt = ReceiptHandler;
+    type Verbose = VerboseHandler;
+    type Guarded = GuardedHandler;
+    type AllAtOnce = AllAtOnceHandler;
+    type Receipts = ReceiptsHandler;
+
+    const ERRORS_DOOM: bool = true;
+    const GOES_ON_WITHOUT_TRANSACTION: bool = false;
+    const KNOWS_FATES: bool = true;
+    const FIRST_COLUMNS: &'static str = "digest, scope, holder, claimed_at";
+    const DDL_COMMITS: bool = false;
+    const TAKES_NUL: bool = true;
+    const TRIGGER: &'static str = "CREATE TRIGGER invoice ON customers AFTER INSERT AS \
+         INSERT INTO invoices (number) VALUES (1)";
+    // Time-outs of statements and of transactions are the client's here.
+    const SERVER: Option<Server> = Some(Server {
+        end_connection: "RAISERROR(N'the end', 20, 1) WITH LOG",
+        time_out: None,
+        limit_idle: None,
+        limit_lock_wait: "SET LOCK_TIMEOUT 50",
+    });
+
+    fn store(&self) -> &SqlServer {
+        &self.database.store
+    }
+
+    fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    async fn with_one_connection(&self) -> SqlServer {
+        self.database.with_connections(1)
+    }
+
+    /// Sessions have no zone here.
+    async fn in_time_zone(&self, _: &str) -> SqlServer {
+        self.database.with_connections(4)
+    }
+
+    fn keep_claims(columns: &str) -> String {
+        format!("SELECT {columns} INTO kept FROM idem_claim")
+    }
+
+    fn age_claims(hours: u32) -> String {
+        format!("UPDATE idem_claim SET claimed_at = DATEADD(hour, -{hours}, claimed_at)")
+    }
+
+    async fn count(&self, sql: &'static str) -> i64 {
+        self.database.count(sql).await
+    }
+
+    async fn execute(&self, sql: &str) {
+        self.database.execute(sql).await;
+    }
+}
