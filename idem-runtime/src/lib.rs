@@ -129,6 +129,6 @@ pub use horizon::Horizon;
 pub use idem_macros::idempotent;
 pub use key::KeyPart;
 pub use outcome::{Failure, Outcome};
-pub use prune::{Pruned, prune};
+pub use prune::{Pruned, oldest_claim_age, prune};
 pub use settle::Settlement;
 pub use store::Tx;

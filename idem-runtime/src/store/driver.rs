@@ -90,7 +90,7 @@ impl Agreement<'_> {
 /// An integer that every engine has.
 pub(super) fn integer(value: i128) -> Result<i64, StoreError> {
     i64::try_from(value).map_err(|_| {
-        StoreError::found("a key of a constraint has an integer beyond 64 bits", Fault::Refused)
+        StoreError::found("a key of a constraint has an integer beyond 64 bits", Fault::Unstorable)
     })
 }
 
@@ -143,6 +143,23 @@ pub(super) fn without_schema(names: Names, engine: &str) -> Result<Names, StoreE
     let problem = format!("{engine} has no schemas within a database; use a prefix in its place");
     Err(StoreError::found(problem, Fault::Refused))
 }
+
+/// What was being done, and what to do about what the database said, where that is known.
+pub(super) fn with_advice(operation: &str, advice: Option<&str>) -> String {
+    match advice {
+        Some(advice) => format!("{operation}: {advice}"),
+        None => operation.to_owned(),
+    }
+}
+
+pub(super) const GRANT: &str = "the database's user lacks a privilege; grant it SELECT, INSERT, \
+     UPDATE and DELETE on the ledger's tables, and what the handlers need";
+
+pub(super) const MIGRATE: &str = "a table or a column of the ledger is missing; run `idem migrate`, \
+     and where that finds nothing to do, restore the table";
+
+pub(super) const READ_ONLY: &str = "this database can only be read, as a replica can; connect to the \
+     primary, or to one that can be written";
 
 /// A reply is written to our own claim or to none.
 pub(super) fn kept(rows: u64, replies: usize) -> Result<(), StoreError> {

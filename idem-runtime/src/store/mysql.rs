@@ -176,6 +176,10 @@ impl Store for Mysql {
         Ok(Self { names, ..self })
     }
 
+    fn transactions_max(&self) -> Option<u32> {
+        Some(self.transactions.options().get_max_connections())
+    }
+
     async fn begin(&self) -> Result<MysqlTransaction, StoreError> {
         // One round trip. MySQL alone reads the comment: see `CLAIM`. Read write is said aloud, so
         // that a read-only replica refuses here.
@@ -388,9 +392,11 @@ impl Store for Mysql {
                 Fault::Contention => Fault::Contention,
                 // No constraint is deferred here. What else goes wrong, such as an interruption
                 // or a full disk, leaves open how far the commit came.
-                Fault::Unavailable | Fault::Refused | Fault::InDoubt | Fault::Broken => {
-                    Fault::InDoubt
-                }
+                Fault::Unavailable
+                | Fault::Refused
+                | Fault::Unstorable
+                | Fault::InDoubt
+                | Fault::Broken => Fault::InDoubt,
             };
             StoreError::new("commit", fault, error)
         })?;
@@ -478,6 +484,16 @@ impl Store for Mysql {
         // Closing gives the lock back, whatever happened.
         connection.close().await.ok();
         pruned.map_err(failed("prune"))
+    }
+
+    async fn oldest_claim_age(&self, scope: &str) -> Result<Option<i64>, StoreError> {
+        const AGE: &str = "SELECT CAST(unix_timestamp() - unix_timestamp(min(claimed_at)) AS SIGNED) \
+             FROM idem_claim WHERE scope = ?";
+        sqlx::query_scalar(self.names.sql(AGE))
+            .bind(scope)
+            .fetch_one(&self.pool)
+            .await
+            .map_err(failed("read the oldest claim"))
     }
 
     async fn pruned_before(
@@ -635,8 +651,11 @@ async fn prune_alone(
             (SELECT from_unixtime(seen_at - greatest(horizon, retention) - downtime) \
              FROM idem_scope WHERE scope = ?) \
         ORDER BY claimed_at LIMIT ?";
-    // In zones with summer time an hour comes twice a year.
-    connection.execute("SET time_zone = '+00:00', autocommit = 1").await?;
+    // In zones with summer time an hour comes twice a year. At a higher level of isolation the gaps
+    // between the rows would be locked, and new claims that belong there found busy.
+    const SETTINGS: &str = "SET time_zone = '+00:00', autocommit = 1; \
+         SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
+    connection.execute(SETTINGS).await?;
     let locked: i64 = sqlx::query_scalar(LOCK).fetch_one(&mut *connection).await?;
     if locked == 0 {
         return Ok(None);
@@ -713,7 +732,20 @@ async fn version(
 }
 
 fn failed(operation: &'static str) -> impl Fn(sqlx::Error) -> StoreError {
-    move |error| StoreError::new(operation, fault(&error), error)
+    move |error| {
+        let operation = driver::with_advice(operation, advice(&error));
+        StoreError::new(operation, fault(&error), error)
+    }
+}
+
+fn advice(error: &sqlx::Error) -> Option<&'static str> {
+    match number(error)? {
+        // For the database, the table, the column.
+        1044 | 1142 | 1143 => Some(driver::GRANT),
+        NO_SUCH_TABLE | 1054 => Some(driver::MIGRATE),
+        1290 | 1792 | 1836 => Some(driver::READ_ONLY),
+        _ => None,
+    }
 }
 
 const DUPLICATE_ENTRY: u16 = 1062;
@@ -746,6 +778,9 @@ fn server_fault(error: &dyn DatabaseError) -> Fault {
         1044 | 1045 | 1698 | 1129 | 1130 => Fault::Unavailable,
         // Shutdown, node of a cluster not ready, connection killed, connection idle for too long.
         1053 | 1047 | 1927 | 4031 => Fault::Unavailable,
+        // A text that is too long, malformed for its column or not in its encoding. A number that is
+        // out of range may be the sum with another row's.
+        1292 | 1300 | 1366 | 1406 => Fault::Unstorable,
         // A read-only replica, as during a fail-over.
         1290 | 1792 | 1836 => Fault::Unavailable,
         _ => Fault::Refused,

@@ -190,6 +190,10 @@ impl Store for Postgres {
         Ok(Self { names, ..self })
     }
 
+    fn transactions_max(&self) -> Option<u32> {
+        Some(self.pool.options().get_max_connections())
+    }
+
     async fn begin(&self) -> Result<PostgresTransaction, StoreError> {
         // Read write is said aloud, so that a read-only replica refuses here.
         let begin = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
@@ -391,9 +395,11 @@ impl Store for Postgres {
         let error = not_committed(error);
         match error.fault {
             Fault::InDoubt => Err(error),
-            Fault::Contention | Fault::Unavailable | Fault::Broken | Fault::Refused => {
-                Err(super::give_up::<Self>(transaction, error).await)
-            }
+            Fault::Contention
+            | Fault::Unavailable
+            | Fault::Broken
+            | Fault::Unstorable
+            | Fault::Refused => Err(super::give_up::<Self>(transaction, error).await),
         }
     }
 
@@ -505,6 +511,16 @@ impl Store for Postgres {
             .map_err(&failed)?;
         transaction.commit().await.map_err(&failed)?;
         Ok(Some(deleted.rows_affected()))
+    }
+
+    async fn oldest_claim_age(&self, scope: &str) -> Result<Option<i64>, StoreError> {
+        const AGE: &str = "SELECT extract(epoch FROM now() - min(claimed_at))::bigint \
+             FROM idem_claim WHERE scope = $1";
+        sqlx::query_scalar(self.names.sql(AGE))
+            .bind(scope)
+            .fetch_one(&self.pool)
+            .await
+            .map_err(failed("read the oldest claim"))
     }
 
     async fn pruned_before(
@@ -635,7 +651,19 @@ fn advisory_key(digest: Digest) -> i64 {
 }
 
 fn failed(operation: &'static str) -> impl Fn(sqlx::Error) -> StoreError {
-    move |error| StoreError::new(operation, fault(&error), error)
+    move |error| {
+        let operation = driver::with_advice(operation, advice(&error));
+        StoreError::new(operation, fault(&error), error)
+    }
+}
+
+fn advice(error: &sqlx::Error) -> Option<&'static str> {
+    match code(error)?.as_str() {
+        "42501" => Some(driver::GRANT),
+        "42P01" | "42703" => Some(driver::MIGRATE),
+        "25006" => Some(driver::READ_ONLY),
+        _ => None,
+    }
 }
 
 /// What an error of the guard or of the commit means.
@@ -671,6 +699,9 @@ fn server_fault(error: &dyn DatabaseError) -> Fault {
         "57P01" | "57P02" | "57P03" | "57P04" | "25P03" => Fault::Unavailable,
         // A read-only replica, as during a fail-over.
         "25006" => Fault::Unavailable,
+        // A text or a date that is too long, malformed or not in the encoding, such as one with NUL.
+        // Other data exceptions, such as a division by zero, may be about other rows' values too.
+        "22001" | "22007" | "22008" | "22021" | "22P02" | "22P05" => Fault::Unstorable,
         // Connection exceptions, insufficient resources, wrong role or password.
         code if ["08", "53", "28"].iter().any(|class| code.starts_with(class)) => {
             Fault::Unavailable

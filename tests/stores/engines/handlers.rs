@@ -16,8 +16,9 @@ macro_rules! handlers {
             tx: &mut Tx<$store>,
             order: Order,
             State(gate): State<Gate>,
+            State(store): State<$store>,
         ) -> Result<(), Failure> {
-            insert_and(tx, order, gate).await
+            insert_and(tx, order, gate, &store).await
         }
 
         /// Returns another number each time that it runs.
@@ -38,10 +39,11 @@ macro_rules! handlers {
             tx: &mut Tx<$store>,
             orders: Vec<Order>,
             State(gate): State<Gate>,
+            State(store): State<$store>,
         ) -> Result<(), Failure> {
             gate.batches.lock().expect("nobody panics with it").push(orders.len());
             for order in orders {
-                insert_and(tx, order, gate.clone()).await?;
+                insert_and(tx, order, gate.clone(), &store).await?;
             }
             Ok(())
         }
@@ -106,8 +108,9 @@ macro_rules! handlers {
             tx: &mut Tx<$store>,
             order: Order,
             State(gate): State<Gate>,
+            State(store): State<$store>,
         ) -> Result<(), Failure> {
-            insert_and(tx, order, gate).await
+            insert_and(tx, order, gate, &store).await
         }
 
         #[idempotent(level = 0, scope = "test.idempotent")]
@@ -115,11 +118,17 @@ macro_rules! handlers {
             tx: &mut Tx<$store>,
             order: Order,
             State(gate): State<Gate>,
+            State(store): State<$store>,
         ) -> Result<(), Failure> {
-            insert_and(tx, order, gate).await
+            insert_and(tx, order, gate, &store).await
         }
 
-        async fn insert_and(tx: &mut Tx<$store>, order: Order, gate: Gate) -> Result<(), Failure> {
+        async fn insert_and(
+            tx: &mut Tx<$store>,
+            order: Order,
+            gate: Gate,
+            store: &$store,
+        ) -> Result<(), Failure> {
             insert(tx, order.customer_id, &order.external_ref.replace('\0', "<NUL>")).await?;
             match order.then {
                 Then::Ok => {}
@@ -156,6 +165,16 @@ macro_rules! handlers {
                     }
                 }
                 Then::Insert(text) => insert(tx, order.customer_id, &text).await?,
+                Then::ReadElsewhere => {
+                    sqlx::query("SELECT count(*) FROM effects").fetch_one(store.pool()).await?;
+                }
+                Then::ReadAndWrite => {
+                    let read = "SELECT amount FROM balances WHERE id = 1";
+                    let amount: i64 = sqlx::query_scalar(read).fetch_one(&mut **tx).await?;
+                    sleep(Duration::from_millis(1)).await;
+                    let write = format!("UPDATE balances SET amount = {} WHERE id = 1", amount + 1);
+                    run(tx, write).await?;
+                }
             }
             Ok(())
         }
