@@ -177,6 +177,7 @@ pub(crate) trait Engine: Send + Sync {
     const SERVER: Option<Server>;
 
     fn store(&self) -> &Self::Store;
+    fn url(&self) -> &str;
     fn gate(&self) -> &Gate;
     /// A store on the same database with one connection.
     async fn with_one_connection(&self) -> Self::Store;
@@ -363,6 +364,9 @@ on_every_engine! {
     pools:
         handlers_that_wait_for_their_own_pool_are_tried_again
         too_few_connections_are_said_at_start;
+    processes:
+        a_killed_process_leaves_no_claim_behind
+        of_two_processes_one_handles_each_message;
     contention:
         a_key_in_progress_is_not_a_duplicate
         a_key_whose_holder_is_dropped_is_free

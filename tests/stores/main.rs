@@ -9,4 +9,5 @@ mod engines;
 mod misuse;
 mod mysql;
 mod postgres;
+mod sqlite;
 mod start;

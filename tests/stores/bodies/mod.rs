@@ -6,6 +6,7 @@ pub(crate) mod constraints;
 pub(crate) mod contention;
 pub(crate) mod failures;
 pub(crate) mod pools;
+pub(crate) mod processes;
 pub(crate) mod pruning;
 pub(crate) mod replies;
 pub(crate) mod start;

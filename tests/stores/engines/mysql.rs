@@ -89,6 +89,10 @@ impl super::Engine for OnMysql {
         &self.database.store
     }
 
+    fn url(&self) -> &str {
+        &self.database.url
+    }
+
     fn gate(&self) -> &Gate {
         &self.gate
     }

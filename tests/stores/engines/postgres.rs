@@ -72,6 +72,10 @@ impl super::Engine for OnPostgres {
         &self.database.store
     }
 
+    fn url(&self) -> &str {
+        &self.database.url
+    }
+
     fn gate(&self) -> &Gate {
         &self.gate
     }

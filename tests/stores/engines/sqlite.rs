@@ -61,6 +61,10 @@ impl super::Engine for OnSqlite {
         &self.file.store
     }
 
+    fn url(&self) -> &str {
+        &self.file.url
+    }
+
     fn gate(&self) -> &Gate {
         &self.gate
     }
