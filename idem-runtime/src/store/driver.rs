@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::error::Error;
+use std::str::FromStr;
 use std::time::Duration;
 
 use sqlx::QueryBuilder;
@@ -9,7 +10,7 @@ use sqlx::error::DatabaseError;
 use sqlx_core::transaction::TransactionManager;
 use time::OffsetDateTime;
 
-use super::{BROKEN_TRANSACTION, Claim, Claimed, Earlier, Fault, Names, StoreError};
+use super::{BROKEN_TRANSACTION, Claim, Claimed, Earlier, Fault, StoreError};
 use crate::key::{Digest, KeyValue};
 
 const NESTED_TRANSACTION: &str = "the handler left a transaction open inside its own; commit it or \
@@ -136,12 +137,39 @@ pub(super) fn in_order<'a>(claims: &[&'a Claim]) -> Vec<&'a Claim> {
 
 /// Refuses a schema on an engine that has none of its own.
 #[cfg(any(feature = "mysql", feature = "sqlite"))]
-pub(super) fn without_schema(names: Names, engine: &str) -> Result<Names, StoreError> {
+pub(super) fn without_schema(
+    names: super::Names,
+    engine: &str,
+) -> Result<super::Names, StoreError> {
     if names.schema_name().is_none() {
         return Ok(names);
     }
     let problem = format!("{engine} has no schemas within a database; use a prefix in its place");
     Err(StoreError::found(problem, Fault::Refused))
+}
+
+/// Reads a URL, and refuses one for another engine, which the driver does not.
+pub(super) fn options<O>(url: &str, schemes: &[&str], advice: &str) -> Result<O, StoreError>
+where
+    O: FromStr<Err = sqlx::Error>,
+{
+    let advice = || format!("the database URL cannot be read; {advice}");
+    if url.split_once("://").is_some_and(|(scheme, _)| !schemes.contains(&scheme)) {
+        return Err(StoreError::found(advice(), Fault::Refused));
+    }
+    url.parse().map_err(|error: sqlx::Error| StoreError::new(advice(), Fault::Refused, error))
+}
+
+/// Connects once, and waits only so long for a server that says nothing, such as one of another kind.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(super) async fn connect<C>(
+    connection: impl Future<Output = sqlx::Result<C>>,
+) -> sqlx::Result<C> {
+    const SILENCE_MAX: Duration = Duration::from_secs(10);
+    match tokio::time::timeout(SILENCE_MAX, connection).await {
+        Ok(connected) => connected,
+        Err(elapsed) => Err(sqlx::Error::Io(elapsed.into())),
+    }
 }
 
 /// What was being done, and what to do about what the database said, where that is known.
@@ -152,6 +180,7 @@ pub(super) fn with_advice(operation: &str, advice: Option<&str>) -> String {
     }
 }
 
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(super) const GRANT: &str = "the database's user lacks a privilege; grant it SELECT, INSERT, \
      UPDATE and DELETE on the ledger's tables, and what the handlers need";
 

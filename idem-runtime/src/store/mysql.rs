@@ -69,10 +69,8 @@ impl Mysql {
     /// When the URL cannot be read or the database cannot be reached now. The error names host and
     /// database, never the password.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
-        let options: MySqlConnectOptions = url.parse().map_err(|error| {
-            let advice = format!("the database URL cannot be read; {URL_EXAMPLE}");
-            StoreError::new(advice, Fault::Refused, error)
-        })?;
+        let options: MySqlConnectOptions =
+            driver::options(url, &["mysql", "mariadb"], URL_EXAMPLE)?;
         connect_once(&options).await?;
         let pool = MySqlPoolOptions::new()
             .max_connections(CONNECTIONS_MAX)
@@ -109,13 +107,14 @@ async fn connect_once(options: &MySqlConnectOptions) -> Result<(), StoreError> {
         let advice = format!("the database URL names no database; {URL_EXAMPLE}");
         return Err(StoreError::found(advice, Fault::Refused));
     };
-    let connection = MySqlConnection::connect_with(options).await.map_err(|error| {
-        let advice = format!(
-            "cannot connect to MariaDB or MySQL database `{database}` at {host}:{port}; \
+    let connection =
+        driver::connect(MySqlConnection::connect_with(options)).await.map_err(|error| {
+            let advice = format!(
+                "cannot connect to MariaDB or MySQL database `{database}` at {host}:{port}; \
              check that it runs, and the URL's user and password"
-        );
-        StoreError::new(advice, fault(&error), error)
-    })?;
+            );
+            StoreError::new(advice, fault(&error), error)
+        })?;
     connection.close().await.ok();
     Ok(())
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use sqlx::error::DatabaseError;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgDatabaseError, PgPool, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Connection, Executor, QueryBuilder, Row};
+use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::driver::Agreement;
@@ -52,11 +53,8 @@ impl Postgres {
     /// When the URL cannot be read or the database cannot be reached now. The error names host and
     /// database, never the password.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
-        let options: PgConnectOptions = url.parse().map_err(|error| {
-            let advice = "the database URL cannot be read; \
-                write `postgres://user:password@host:port/database`";
-            StoreError::new(advice, Fault::Refused, error)
-        })?;
+        let advice = "write `postgres://user:password@host:port/database`";
+        let options: PgConnectOptions = driver::options(url, &["postgres", "postgresql"], advice)?;
         connect_once(&options).await?;
         let pool = PgPoolOptions::new()
             .max_connections(CONNECTIONS_MAX)
@@ -81,16 +79,17 @@ impl Postgres {
 
 /// The pool would keep trying a database that is down; at start its error is wanted at once.
 async fn connect_once(options: &PgConnectOptions) -> Result<(), StoreError> {
-    let connection = PgConnection::connect_with(options).await.map_err(|error| {
-        let advice = format!(
-            "cannot connect to PostgreSQL database `{}` at {}:{}; \
+    let connection =
+        driver::connect(PgConnection::connect_with(options)).await.map_err(|error| {
+            let advice = format!(
+                "cannot connect to PostgreSQL database `{}` at {}:{}; \
              check that it runs, and the URL's user and password",
-            options.get_database().unwrap_or(options.get_username()),
-            options.get_host(),
-            options.get_port(),
-        );
-        StoreError::new(advice, fault(&error), error)
-    })?;
+                options.get_database().unwrap_or(options.get_username()),
+                options.get_host(),
+                options.get_port(),
+            );
+            StoreError::new(advice, fault(&error), error)
+        })?;
     connection.close().await.ok();
     Ok(())
 }
@@ -573,9 +572,41 @@ impl Store for Postgres {
             Err(error) if code(&error).as_deref() == Some("42P01") => 0,
             found => found.map_err(failed("read the ledger's version"))?,
         };
-        migration::check(Self::MIGRATIONS, found)
+        migration::check(Self::MIGRATIONS, found)?;
+        self.check_statements().await.map_err(failed("prepare a statement"))
     }
 }
+
+impl Postgres {
+    /// Whether a statement that was prepared is there again in the connection's next transaction. A
+    /// pooler in transaction mode gives that another session of the server, here the one that it has
+    /// given to nobody else in between.
+    async fn check_statements(&self) -> Result<(), sqlx::Error> {
+        if self.pool.options().get_max_connections() < 2 {
+            return Ok(());
+        }
+        let mut one = self.pool.acquire().await?;
+        // A pool that is busy is no reason to refuse it.
+        let Ok(mut other) = self.pool.acquire().await else { return Ok(()) };
+        let prepared = async {
+            sqlx::query(STATEMENT).execute(&mut *one).await?;
+            other.execute("BEGIN").await?;
+            sqlx::query(STATEMENT).execute(&mut *one).await
+        };
+        let prepared = timeout(STATEMENT_TIMEOUT, prepared).await;
+        // The one may be waiting for a session that the other has.
+        one.close_on_drop();
+        other.close_on_drop();
+        // Without an answer there is no telling.
+        prepared.map_or(Ok(()), |prepared| prepared.map(|_| ()))
+    }
+}
+
+const STATEMENT: &str = "SELECT 'whether idem finds this statement again'";
+const STATEMENT_TIMEOUT: Duration = Duration::from_secs(5);
+
+const LOSES_STATEMENTS: &str = "a pooler between here and PostgreSQL loses prepared statements; let \
+     it keep them, as PgBouncer 1.21 and later do with `max_prepared_statements`, or pool by session";
 
 fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
@@ -662,6 +693,7 @@ fn advice(error: &sqlx::Error) -> Option<&'static str> {
         "42501" => Some(driver::GRANT),
         "42P01" | "42703" => Some(driver::MIGRATE),
         "25006" => Some(driver::READ_ONLY),
+        "26000" | "42P05" => Some(LOSES_STATEMENTS),
         _ => None,
     }
 }
@@ -702,6 +734,8 @@ fn server_fault(error: &dyn DatabaseError) -> Fault {
         // A text or a date that is too long, malformed or not in the encoding, such as one with NUL.
         // Other data exceptions, such as a division by zero, may be about other rows' values too.
         "22001" | "22007" | "22008" | "22021" | "22P02" | "22P05" => Fault::Unstorable,
+        // A prepared statement that is not there, or is there already, behind a pooler.
+        "26000" | "42P05" => Fault::Unavailable,
         // Connection exceptions, insufficient resources, wrong role or password.
         code if ["08", "53", "28"].iter().any(|class| code.starts_with(class)) => {
             Fault::Unavailable

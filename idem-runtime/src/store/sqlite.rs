@@ -48,10 +48,8 @@ impl Sqlite {
     ///
     /// When the URL cannot be read or the file cannot be opened.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
-        let options: SqliteConnectOptions = url.parse().map_err(|error| {
-            let advice = "the database URL cannot be read; write `sqlite://path/to/file.db`";
-            StoreError::new(advice, Fault::Refused, error)
-        })?;
+        let advice = "write `sqlite://path/to/file.db`";
+        let options: SqliteConnectOptions = driver::options(url, &["sqlite"], advice)?;
         let options = options
             .create_if_missing(true)
             .journal_mode(SqliteJournalMode::Wal)
