@@ -121,12 +121,16 @@ pub(crate) mod on_postgres {
         let begin = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
         let mut transaction = store.pool().begin_with(begin).await?;
         let claim = "\
-            WITH lock AS MATERIALIZED (SELECT pg_try_advisory_xact_lock($3) AS taken), \
-                 claim AS (INSERT INTO idem_claim (digest, scope) SELECT $1, $2 FROM lock WHERE taken \
-                           ON CONFLICT ON CONSTRAINT idem_claim_pk DO NOTHING RETURNING 1) \
+            WITH lock AS MATERIALIZED ( \
+                SELECT pg_try_advisory_xact_lock($3) AS taken, \
+                       set_config('idem.lock_timeout', current_setting('lock_timeout'), true), \
+                       set_config('lock_timeout', '500ms', true)), \
+            claim AS (INSERT INTO idem_claim (digest, scope) SELECT $1, $2 FROM lock WHERE taken \
+                      ON CONFLICT ON CONSTRAINT idem_claim_pk DO NOTHING RETURNING 1) \
             SELECT (SELECT taken FROM lock), \
-                   CASE WHEN EXISTS (SELECT FROM claim) THEN pg_current_xact_id()::text END";
-        let (taken, id): (bool, Option<String>) = sqlx::query_as(claim)
+                   CASE WHEN EXISTS (SELECT FROM claim) THEN pg_current_xact_id()::text END, \
+                   set_config('lock_timeout', current_setting('idem.lock_timeout'), true)";
+        let (taken, id, _): (bool, Option<String>, String) = sqlx::query_as(claim)
             .bind(Uuid::from_u128(fastrand::u128(..)))
             .bind("by_hand")
             .bind(fastrand::i64(..))

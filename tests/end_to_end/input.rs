@@ -1,6 +1,7 @@
 //! What senders get wrong: each message ends on the dead-letter queue with a reason that helps,
 //! and the messages beside it are handled.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use idem_emulator::{Emulator, Fault, QueueOptions};
@@ -8,7 +9,7 @@ use idem_runtime::broker::OutgoingMessage;
 use idem_runtime::broker::servicebus::{Queue, ServiceBus};
 use idem_runtime::consumer::{RunError, Summary};
 use idem_runtime::store::{Sqlite, Store};
-use idem_runtime::{Consumer, Delivery, Failure, Handler, Horizon, Tx, idempotent};
+use idem_runtime::{Consumer, Delivery, Failure, Handler, Horizon, State, Tx, idempotent};
 use idem_tests::database::SqliteFile;
 use idem_tests::until;
 use serde::Deserialize;
@@ -26,6 +27,27 @@ async fn append(tx: &mut Tx<Sqlite>, entry: Entry, delivery: &Delivery) -> Resul
     sqlx::query("INSERT INTO entries VALUES ($1)").bind(entry.account).execute(&mut **tx).await?;
     if delivery.delivery_count() <= entry.fails {
         return Err(format!("account {} is closed", entry.account).into());
+    }
+    Ok(())
+}
+
+/// How many messages each call got.
+#[derive(Clone, Default)]
+struct Sizes(Arc<Mutex<Vec<usize>>>);
+
+#[idempotent(level = 1, batch)]
+async fn append_all(
+    tx: &mut Tx<Sqlite>,
+    entries: Vec<Entry>,
+    State(sizes): State<Sizes>,
+) -> Result<(), Failure> {
+    sizes.0.lock().expect("nobody panics with it").push(entries.len());
+    for entry in entries {
+        let insert = sqlx::query("INSERT INTO entries VALUES ($1)").bind(entry.account);
+        insert.execute(&mut **tx).await?;
+        if entry.fails > 0 {
+            return Err(Failure::reject("ClosedAccount", format!("{} is closed", entry.account)));
+        }
     }
     Ok(())
 }
@@ -103,6 +125,48 @@ impl Bench {
 
 fn message(id: &str, body: &'static str) -> OutgoingMessage {
     OutgoingMessage { body: body.into(), ..OutgoingMessage::default() }.with_message_id(id)
+}
+
+/// Duplicates and bad messages among them: each is settled for itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn batches_are_settled_message_by_message() {
+    let bench = Bench::new(LOCK).await;
+    let of = |id: &str, account: i64, fails: u32| {
+        let body = format!(r#"{{"account": {account}, "fails": {fails}}}"#);
+        OutgoingMessage { body: body.into(), ..OutgoingMessage::default() }.with_message_id(id)
+    };
+    let mut messages: Vec<_> = (1..=60).map(|n| of(&format!("m-{n}"), n, 0)).collect();
+    messages.insert(30, of("bad", 0, 1));
+    messages.push(of("m-7", 7, 0));
+    messages.push(message("text", "no JSON"));
+    bench.send(messages).await;
+
+    let sizes = Sizes::default();
+    let consumer = Consumer::builder(bench.bus.queue("entries"), bench.file.store.clone())
+        .handler(AppendAllHandler)
+        .state(sizes.clone())
+        .in_flight_max(32)
+        .batch_max(20)
+        .build()
+        .expect("a valid consumer");
+    let counters = consumer.counters();
+    let source = bench.bus.queue("entries");
+    consumer
+        .run_until(async {
+            let is_empty = async || source.depth(1).await.expect("peeked") == 0;
+            until("the queue is empty", is_empty).await;
+        })
+        .await
+        .expect("the consumer starts");
+
+    assert_eq!(bench.entries().await, (1..=60).collect::<Vec<_>>());
+    let summary = counters.summary();
+    assert_eq!((summary.done, summary.duplicates, summary.dead_letters), (60, 1, 2));
+    let reasons: Vec<_> = bench.dead_letters().into_iter().map(|(_, reason, _)| reason).collect();
+    assert_eq!(reasons, ["ClosedAccount", "UndecodableBody"]);
+    let sizes = sizes.0.lock().expect("nobody panics with it").clone();
+    assert!(sizes.iter().any(|size| *size > 1), "{sizes:?}");
+    assert!(sizes.iter().all(|size| *size <= 20), "{sizes:?}");
 }
 
 /// A claim that is older than all that could meet it goes while the consumer runs.

@@ -308,6 +308,7 @@ on_every_engine! {
         exactly_the_message_that_was_done_before_is_the_duplicate
         a_message_that_fails_costs_its_neighbours_nothing_but_time
         a_key_in_progress_does_not_hold_its_neighbours
+        a_key_in_a_running_batch_is_busy
         batches_in_opposite_orders_do_not_deadlock
         replies_and_conflicts_of_batches_are_those_of_their_messages
         too_few_replies_are_a_failure_and_nothing_done

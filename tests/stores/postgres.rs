@@ -170,3 +170,16 @@ async fn a_ledger_in_a_schema_is_found_whatever_the_search_path() {
     assert_counts(&engine, 1, 0).await;
     engine.remove().await;
 }
+
+/// The claim's own wait is bounded, and the handler's are what the session says.
+#[tokio::test]
+async fn the_bound_of_the_claims_wait_is_not_the_handlers() {
+    let Some(engine) = on_postgres().await else { return };
+    let unbounded = json!({ "run": "DO $$ BEGIN \
+        IF current_setting('lock_timeout') <> '0' THEN RAISE EXCEPTION 'bounded'; END IF; END $$" });
+    assert_outcome!(engine.place("r1", unbounded.clone()).await, Outcome::Done(_));
+    let batch = ["r2", "r3"].map(|name| delivery(name, unbounded.clone())).to_vec();
+    let outcomes = engine.run_batch::<<OnPostgres as Engine>::AllAtOnce>(batch).await;
+    assert!(outcomes.iter().all(|outcome| matches!(outcome, Outcome::Done(_))), "{outcomes:?}");
+    engine.remove().await;
+}

@@ -451,6 +451,16 @@ impl Store {
         }
     }
 
+    /// When a lock ends, if it has an end of its own, whatever a transaction adds to it.
+    pub(super) fn lock_end(&self, token: Uuid) -> Option<Timestamp> {
+        let lock = self.locks.get(&token)?;
+        match (&lock.reserved, &lock.span) {
+            (Some(reservation), _) => reservation.own_end,
+            (None, Span::Until(end)) => Some(*end),
+            (None, Span::Session(_)) => None,
+        }
+    }
+
     /// Moves the end of a lock, if it has an end of its own.
     pub(super) fn renew(&mut self, token: Uuid, until: Timestamp) {
         let Some(Lock { span: Span::Until(end), reserved, .. }) = self.locks.get_mut(&token) else {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use super::batches::Batches;
 use super::process::GIVEN_BACK_MAX;
 use super::registry::Registered;
 use super::{Consumer, Counters, Limits, Shared};
@@ -29,6 +30,7 @@ impl<B: Source, S: Store> ConsumerBuilder<B, S> {
     pub(super) fn new(source: B, store: S) -> Self {
         let limits = Limits {
             in_flight_max: 16,
+            batch_max: 1,
             delivery_count_max: 10,
             renewal_max: Duration::from_secs(5 * 60),
             shutdown_deadline: Duration::from_secs(30),
@@ -64,6 +66,18 @@ impl<B: Source, S: Store> ConsumerBuilder<B, S> {
     #[must_use]
     pub fn in_flight_max(mut self, messages: u32) -> Self {
         self.limits.in_flight_max = messages;
+        self
+    }
+
+    /// How many messages are handled in one transaction at most; by default 1, and no more than are
+    /// in flight.
+    ///
+    /// A batch takes what is ready when the one before has ended. Messages that have failed or were
+    /// busy before, by their delivery count too, are handled one by one, and so is a batch that
+    /// cannot be done together: see [`execute_batch()`](crate::execute_batch()).
+    #[must_use]
+    pub fn batch_max(mut self, messages: u32) -> Self {
+        self.limits.batch_max = messages;
         self
     }
 
@@ -136,16 +150,24 @@ impl<B: Source, S: Store> ConsumerBuilder<B, S> {
             return Err(BuildError { problems });
         }
         handler.set_states(self.states);
+        let (batches, waiting) = match self.limits.batch_max {
+            ..=1 => (None, None),
+            2.. => {
+                let (batches, waiting) = Batches::new(self.limits.in_flight_max);
+                (Some(batches), Some(waiting))
+            }
+        };
         let shared = Shared {
             store: self.store,
             handler,
             limits: self.limits,
             retention,
             from_dead_letters: self.source.is_dead_letter_queue(),
+            batches,
             counters: Arc::new(Counters::default()),
             stop: watch::Sender::new(false),
         };
-        Ok(Consumer { source: self.source, shared: Arc::new(shared) })
+        Ok(Consumer { source: self.source, shared: Arc::new(shared), waiting })
     }
 }
 
@@ -184,6 +206,12 @@ impl Limits {
         if !(1..=2000).contains(&self.in_flight_max) {
             problems
                 .push(format!("`in_flight_max` must be 1 to 2000, found {}", self.in_flight_max));
+        }
+        if !(1..=self.in_flight_max.max(1)).contains(&self.batch_max) {
+            problems.push(format!(
+                "`batch_max` must be 1 to `in_flight_max`, which is {}, found {}",
+                self.in_flight_max, self.batch_max
+            ));
         }
         if self.delivery_count_max == 0 {
             problems.push("`delivery_count_max` must be at least 1, found 0".to_owned());

@@ -6,6 +6,7 @@
 //! process, the broker gives an unsettled message out again, and the claim tells whether it was
 //! done.
 
+mod batches;
 mod builder;
 mod counters;
 mod process;
@@ -25,11 +26,12 @@ pub use signal::shutdown_signal;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use crate::broker::Source;
 use crate::horizon::Retention;
 use crate::store::Store;
+use batches::{Batches, Waiting};
 use registry::Registered;
 
 /// Receives from one source and runs a handler for each delivery.
@@ -40,6 +42,8 @@ use registry::Registered;
 pub struct Consumer<B: Source, S: Store> {
     source: B,
     shared: Arc<Shared<S>>,
+    /// Deliveries that are to be handled in batches.
+    waiting: Option<mpsc::Receiver<Waiting>>,
 }
 
 /// What the tasks of all deliveries share.
@@ -51,6 +55,8 @@ struct Shared<S: Store> {
     /// How long claims are kept; for ever, if absent.
     retention: Option<Retention>,
     from_dead_letters: bool,
+    /// Where deliveries are handled together, if they are.
+    batches: Option<Batches>,
     counters: Arc<Counters>,
     /// Becomes true when the consumer is asked to stop.
     stop: watch::Sender<bool>,
@@ -66,6 +72,7 @@ impl<S: Store> Shared<S> {
 #[derive(Clone, Copy, Debug)]
 struct Limits {
     in_flight_max: u32,
+    batch_max: u32,
     delivery_count_max: u32,
     renewal_max: Duration,
     shutdown_deadline: Duration,

@@ -111,7 +111,7 @@ impl<S: Store> Shared<S> {
         let mut holds = 0;
         loop {
             hold.renew_for(Some(self.limits.renewal_max));
-            let outcome = self.handler.execute(&self.store, context).await;
+            let outcome = self.execute(context, holds == 0).await;
             if !is_worth_waiting(&outcome) || hold.is_lost() {
                 return outcome;
             }
@@ -122,6 +122,18 @@ impl<S: Store> Shared<S> {
                 return outcome;
             }
         }
+    }
+
+    /// What has failed or was busy before would break up one batch after the other.
+    async fn execute(&self, context: &Context, is_first: bool) -> Outcome {
+        if let Some(batches) = &self.batches
+            && is_first
+            && context.delivery().delivery_count() <= 1
+            && let Some(outcome) = batches.execute(context).await
+        {
+            return outcome;
+        }
+        self.handler.execute(&self.store, context).await
     }
 
     /// Whether the pause passed without the lock being lost or the consumer being stopped.

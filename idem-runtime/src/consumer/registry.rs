@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::delivery::Delivery;
-use crate::execute::execute;
+use crate::execute::{execute, execute_batch};
 use crate::handler::{Context, Handler, HandlerSpec, Requirements, States};
 use crate::outcome::Outcome;
 use crate::store::Store;
@@ -47,6 +47,10 @@ impl<S: Store> Registered<S> {
     pub(super) async fn execute(&self, store: &S, context: &Context) -> Outcome {
         self.handler.execute(store, context).await
     }
+
+    pub(super) async fn execute_batch(&self, store: &S, contexts: &[Context]) -> Vec<Outcome> {
+        self.handler.execute_batch(store, contexts).await
+    }
 }
 
 impl<S: Store> fmt::Debug for Registered<S> {
@@ -59,6 +63,11 @@ trait Execute<S: Store>: Send + Sync {
     fn spec(&self) -> HandlerSpec;
     fn require(&self, requirements: &mut Requirements);
     fn execute<'a>(&'a self, store: &'a S, context: &'a Context) -> BoxFuture<'a, Outcome>;
+    fn execute_batch<'a>(
+        &'a self,
+        store: &'a S,
+        contexts: &'a [Context],
+    ) -> BoxFuture<'a, Vec<Outcome>>;
 }
 
 struct Erased<H>(PhantomData<H>);
@@ -74,5 +83,13 @@ impl<H: Handler<S>, S: Store> Execute<S> for Erased<H> {
 
     fn execute<'a>(&'a self, store: &'a S, context: &'a Context) -> BoxFuture<'a, Outcome> {
         Box::pin(execute::<H, S>(store, context))
+    }
+
+    fn execute_batch<'a>(
+        &'a self,
+        store: &'a S,
+        contexts: &'a [Context],
+    ) -> BoxFuture<'a, Vec<Outcome>> {
+        Box::pin(execute_batch::<H, S>(store, contexts))
     }
 }

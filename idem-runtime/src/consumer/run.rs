@@ -49,14 +49,17 @@ impl<B: Source, S: Store> Consumer<B, S> {
     ///
     /// When the database or the broker is not ready at start. Later failures are logged, counted
     /// and tried again.
-    pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<(), RunError> {
+    pub async fn run_until(mut self, shutdown: impl Future<Output = ()>) -> Result<(), RunError> {
         self.shared.store.check().await?;
         self.shared.enter_ledger().await?;
         self.shared.warn_of_few_connections();
         let mut receiver = self.source.open(self.shared.limits.in_flight_max).await?;
         info!(source = %self.source.id(), handler = ?self.shared.handler, "consuming");
 
-        let _upkeep = self.shared.keep_ledger();
+        let mut upkeep = self.shared.keep_ledger();
+        if let Some(waiting) = self.waiting.take() {
+            upkeep.spawn(Arc::clone(&self.shared).execute_batches(waiting));
+        }
         let mut shutdown = pin!(shutdown);
         let mut tasks = JoinSet::new();
         // Receivers that broke one after the other without having received anything.

@@ -437,6 +437,45 @@ fn locked(lock: u64, delivery_count: u32, seconds: u64, then: &str) -> Result<Lo
     Ok(Locked { delivery, lock: LockId(lock), lock_remaining: LOCK })
 }
 
+/// Eight messages that are ready at once, of which the fourth fails.
+#[tokio::test(start_paused = true)]
+async fn messages_that_are_ready_share_a_transaction_and_a_bad_one_does_not_spoil_them() {
+    let ok = |lock: u64| locked(lock, 1, 0, &format!("ok {lock}"));
+    let one = |lock| if lock == 4 { locked(lock, 1, 0, "fail") } else { ok(lock) };
+    let messages = (1..=8).map(one).collect();
+    let mut bench = Bench::new(vec![messages]);
+    let summary = bench.run_until_told(bench.builder().batch_max(8), 8).await;
+    assert_eq!((summary.done, summary.retries), (7, 1));
+    let begun = bench.store.begun.load(Ordering::SeqCst);
+    assert_eq!(begun, 1 + 8, "together, and then one by one");
+
+    let messages = (1..=8).map(ok).collect();
+    let mut bench = Bench::new(vec![messages]);
+    let summary = bench.run_until_told(bench.builder().batch_max(4), 8).await;
+    assert_eq!(summary.done, 8);
+    assert_eq!(bench.store.begun.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_was_counted_before_is_handled_alone() {
+    let messages = (1..=4).map(|lock| locked(lock, 2, 0, &format!("ok {lock}"))).collect();
+    let mut bench = Bench::new(vec![messages]);
+    let summary = bench.run_until_told(bench.builder().batch_max(8), 4).await;
+    assert_eq!((summary.done, bench.store.begun.load(Ordering::SeqCst)), (4, 4));
+}
+
+#[test]
+fn a_batch_is_no_larger_than_what_is_in_flight() {
+    let bench = Bench::new(vec![]);
+    for size in [0, 17] {
+        let error = bench.builder().batch_max(size).build().unwrap_err();
+        let problem =
+            format!("`batch_max` must be 1 to `in_flight_max`, which is 16, found {size}");
+        assert_eq!(error.problems(), [problem]);
+    }
+    assert!(bench.builder().batch_max(16).build().is_ok());
+}
+
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 #[tokio::test(start_paused = true)]

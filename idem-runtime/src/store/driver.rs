@@ -100,9 +100,6 @@ pub(super) fn seconds(duration: Duration) -> i64 {
     i64::try_from(duration.as_secs()).unwrap_or(i64::MAX / 4).min(i64::MAX / 4)
 }
 
-/// After how many seconds without a sign of life a consumer was not running.
-pub(super) const GAP: i64 = 90;
-
 /// What became of each of many claims: ours where it was inserted, and a committed row otherwise.
 pub(super) fn claimed(
     claims: &[&Claim],

@@ -12,6 +12,8 @@ mod mysql;
 mod names;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+mod scopes;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod step;
@@ -309,7 +311,7 @@ impl<S: Store> Work<S> for Tx<S> {
         let pruned_before = S::pruned_before(&mut self.transaction, scope);
         let pruned_before =
             in_time("read what was pruned", Fault::Unavailable, pruned_before).await?;
-        Ok(at.unix_timestamp() < pruned_before)
+        Ok((at - CLOCKS_DIFFER_MAX).unix_timestamp() < pruned_before)
     }
 
     async fn claim_many(&mut self, claims: &[&Claim]) -> Result<Vec<Claimed>, StoreError> {
@@ -483,6 +485,9 @@ async fn rollback<S: Store>(mut transaction: S::Transaction) -> Result<(), Store
     S::rollback(transaction).await;
     if was_ended { Err(StoreError::found(BROKEN_TRANSACTION, Fault::Broken)) } else { Ok(()) }
 }
+
+/// How far the broker's clock, which says when a message was sent, may be ahead of the database's.
+const CLOCKS_DIFFER_MAX: Duration = Duration::from_secs(30 * 60);
 
 /// How often we ask what became of a commit whose answer was lost. A server that has yet to notice
 /// the loss answers that it does not know.

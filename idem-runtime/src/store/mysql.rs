@@ -21,6 +21,7 @@ use sqlx_core::transaction::TransactionManager;
 use tokio::time::timeout;
 
 use super::driver::Agreement;
+use super::scopes::{Statements, scope_methods};
 use super::{
     Claim, Claimed, Constraint, Earlier, Fault, Names, ScopeKeys, Store, StoreError, driver,
     migration,
@@ -159,6 +160,31 @@ impl DerefMut for MysqlTransaction {
         &mut self.connection
     }
 }
+
+/// What is done with scopes: the times are the database's, in whole seconds.
+const STATEMENTS: Statements = Statements {
+    // A repeated insert changes nothing.
+    register: "\
+        INSERT INTO idem_scope (scope, level, key_fields, seen_at, running_since) \
+        VALUES (?, ?, ?, unix_timestamp(), unix_timestamp()) \
+        ON DUPLICATE KEY UPDATE level = level",
+    keys: "SELECT level, key_fields FROM idem_scope WHERE scope = ?",
+    // Assignments happen in this order, and see what those before them have assigned.
+    keep_alive: "\
+        UPDATE idem_scope SET \
+            downtime = CASE \
+                WHEN unix_timestamp() - seen_at > 90 THEN downtime + (unix_timestamp() - seen_at) \
+                WHEN unix_timestamp() - running_since > greatest(horizon, retention) + downtime THEN 0 \
+                ELSE downtime END, \
+            running_since = CASE \
+                WHEN unix_timestamp() - seen_at > 90 THEN unix_timestamp() ELSE running_since END, \
+            seen_at = greatest(seen_at, unix_timestamp()), \
+            horizon = greatest(coalesce(horizon, 0), ?), \
+            retention = greatest(coalesce(retention, 0), ?) \
+        WHERE scope = ?",
+    scopes: "SELECT scope FROM idem_scope WHERE retention IS NOT NULL ORDER BY scope",
+    pruned_before: "SELECT pruned_before FROM idem_scope WHERE scope = ?",
+};
 
 impl Store for Mysql {
     type Connection = MySqlConnection;
@@ -423,59 +449,7 @@ impl Store for Mysql {
         driver::fault_in(error, server_fault)
     }
 
-    async fn register(&self, scope: &ScopeKeys) -> Result<ScopeKeys, StoreError> {
-        // A repeated insert changes nothing.
-        const REGISTER: &str = "\
-            INSERT INTO idem_scope (scope, level, key_fields, seen_at, running_since) \
-            VALUES (?, ?, ?, unix_timestamp(), unix_timestamp()) \
-            ON DUPLICATE KEY UPDATE level = level";
-        const KEYS: &str = "SELECT level, key_fields FROM idem_scope WHERE scope = ?";
-        sqlx::query(self.names.sql(REGISTER))
-            .bind(&scope.scope)
-            .bind(scope.level)
-            .bind(&scope.key)
-            .execute(&self.pool)
-            .await
-            .map_err(failed("register the scope"))?;
-        let (level, key) = sqlx::query_as(self.names.sql(KEYS))
-            .bind(&scope.scope)
-            .fetch_one(&self.pool)
-            .await
-            .map_err(failed("register the scope"))?;
-        Ok(ScopeKeys { scope: scope.scope.clone(), level, key })
-    }
-
-    async fn keep_alive(&self, scope: &str, retention: Retention) -> Result<(), StoreError> {
-        // Assignments happen in this order, and see what those before them have assigned.
-        const KEEP_ALIVE: &str = "\
-            UPDATE idem_scope CROSS JOIN (SELECT unix_timestamp() AS now, ? AS gap) AS clock SET \
-                downtime = CASE WHEN now - seen_at > gap THEN downtime + (now - seen_at) \
-                                WHEN now - running_since > greatest(horizon, retention) + downtime THEN 0 \
-                                ELSE downtime END, \
-                running_since = CASE WHEN now - seen_at > gap THEN now ELSE running_since END, \
-                seen_at = greatest(seen_at, now), \
-                horizon = greatest(coalesce(horizon, 0), ?), \
-                retention = greatest(coalesce(retention, 0), ?) \
-            WHERE scope = ?";
-        sqlx::query(self.names.sql(KEEP_ALIVE))
-            .bind(driver::GAP)
-            .bind(driver::seconds(retention.horizon))
-            .bind(driver::seconds(retention.kept))
-            .bind(scope)
-            .execute(&self.pool)
-            .await
-            .map_err(failed("keep alive"))?;
-        Ok(())
-    }
-
-    async fn scopes(&self) -> Result<Vec<String>, StoreError> {
-        const SCOPES: &str =
-            "SELECT scope FROM idem_scope WHERE retention IS NOT NULL ORDER BY scope";
-        sqlx::query_scalar(self.names.sql(SCOPES))
-            .fetch_all(&self.pool)
-            .await
-            .map_err(failed("read the scopes"))
-    }
+    scope_methods!(STATEMENTS);
 
     async fn prune(&self, scope: &str, rows_max: u32) -> Result<Option<u64>, StoreError> {
         let mut connection = self.pool.acquire().await.map_err(failed("prune"))?;
@@ -493,20 +467,6 @@ impl Store for Mysql {
             .fetch_one(&self.pool)
             .await
             .map_err(failed("read the oldest claim"))
-    }
-
-    async fn pruned_before(
-        transaction: &mut MysqlTransaction,
-        scope: &str,
-    ) -> Result<i64, StoreError> {
-        const PRUNED_BEFORE: &str = "SELECT pruned_before FROM idem_scope WHERE scope = ?";
-        let sql = transaction.names.sql(PRUNED_BEFORE);
-        let pruned_before = sqlx::query_scalar(sql)
-            .bind(scope)
-            .fetch_optional(&mut **transaction)
-            .await
-            .map_err(failed("read what was pruned"))?;
-        Ok(pruned_before.unwrap_or(0))
     }
 
     async fn migrate(&self) -> Result<(), StoreError> {

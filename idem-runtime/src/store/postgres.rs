@@ -12,6 +12,7 @@ use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::driver::Agreement;
+use super::scopes::{Statements, scope_methods};
 use super::{
     Claim, Claimed, Constraint, Earlier, Fate, Fault, Names, ScopeKeys, Store, StoreError,
     TransactionId, driver, migration,
@@ -147,12 +148,22 @@ impl PostgresTransaction {
     }
 }
 
-/// The handler's own statements wait for locks as the session says.
-const LIMIT_LOCK_WAIT: &str = "\
-    SELECT set_config('idem.lock_timeout', current_setting('lock_timeout'), true); \
-    SET LOCAL lock_timeout = '500ms'";
-const UNLIMIT_LOCK_WAIT: &str =
-    "SELECT set_config('lock_timeout', current_setting('idem.lock_timeout'), true)";
+/// Bounds the waits for locks from here on, in columns of a statement that comes first.
+macro_rules! bounded_lock_wait {
+    () => {
+        "set_config('idem.lock_timeout', current_setting('lock_timeout'), true) AS before, \
+         set_config('lock_timeout', '500ms', true) AS bound"
+    };
+}
+
+/// Ends that, in the last column of the statement.
+macro_rules! restored_lock_wait {
+    () => {
+        "set_config('lock_timeout', current_setting('idem.lock_timeout'), true)"
+    };
+}
+
+const LOCK_NOT_AVAILABLE: &str = "55P03";
 
 const CURRENT_ID: &str = "pg_current_xact_id_if_assigned()::text";
 
@@ -174,6 +185,27 @@ async fn fate(
         _ => Fate::Unknown,
     })
 }
+
+/// What is done with scopes: the times are the database's, in whole seconds.
+const STATEMENTS: Statements = Statements {
+    register: "\
+        INSERT INTO idem_scope (scope, level, key_fields, seen_at, running_since) \
+        SELECT $1, $2, $3, now, now FROM (SELECT extract(epoch FROM now())::bigint) AS clock (now) \
+        ON CONFLICT (scope) DO NOTHING",
+    keys: "SELECT level, key_fields FROM idem_scope WHERE scope = $1",
+    keep_alive: "\
+        UPDATE idem_scope SET \
+            downtime = CASE WHEN now - seen_at > 90 THEN downtime + (now - seen_at) \
+                            WHEN now - running_since > greatest(horizon, retention) + downtime THEN 0 \
+                            ELSE downtime END, \
+            running_since = CASE WHEN now - seen_at > 90 THEN now ELSE running_since END, \
+            seen_at = greatest(seen_at, now), \
+            horizon = greatest(horizon, $1), \
+            retention = greatest(retention, $2) \
+        FROM (SELECT extract(epoch FROM now())::bigint) AS clock (now) WHERE scope = $3",
+    scopes: "SELECT scope FROM idem_scope WHERE retention IS NOT NULL ORDER BY scope",
+    pruned_before: "SELECT pruned_before FROM idem_scope WHERE scope = $1",
+};
 
 impl Store for Postgres {
     type Connection = PgConnection;
@@ -200,72 +232,83 @@ impl Store for Postgres {
         Ok(PostgresTransaction { transaction, id: None, names: self.names.clone() })
     }
 
-    /// The advisory lock answers at once when another open transaction holds the key, where the
-    /// insert alone would wait for that transaction, and take a connection with it.
+    /// The advisory lock answers at once when another delivery holds the key, where the insert alone
+    /// would wait for its transaction, and take a connection with it. A batch, which has too many
+    /// keys for such locks, is waited for, but not for long: the wait is bounded for this statement
+    /// alone, and the handler's own statements wait for locks as the session says.
     async fn claim(
         transaction: &mut PostgresTransaction,
         claim: &Claim,
     ) -> Result<Claimed, StoreError> {
-        const CLAIM: &str = "\
-            WITH lock AS MATERIALIZED (SELECT pg_try_advisory_xact_lock($4) AS taken), \
-                 claim AS (INSERT INTO idem_claim (digest, scope, same) \
-                           SELECT $1, $2, $3 FROM lock WHERE taken \
-                           ON CONFLICT ON CONSTRAINT idem_claim_pk DO NOTHING RETURNING 1) \
-            SELECT (SELECT taken FROM lock), \
-                   CASE WHEN EXISTS (SELECT FROM claim) THEN pg_current_xact_id()::text END";
+        const CLAIM: &str = concat!(
+            "WITH lock AS MATERIALIZED ( \
+                 SELECT pg_try_advisory_xact_lock($4) AS taken, ",
+            bounded_lock_wait!(),
+            "), \
+             claim AS ( \
+                 INSERT INTO idem_claim (digest, scope, same) SELECT $1, $2, $3 FROM lock WHERE taken \
+                 ON CONFLICT ON CONSTRAINT idem_claim_pk DO NOTHING RETURNING 1) \
+             SELECT (SELECT taken FROM lock), \
+                    CASE WHEN EXISTS (SELECT FROM claim) THEN pg_current_xact_id()::text END, ",
+            restored_lock_wait!()
+        );
         let sql = transaction.names.sql(CLAIM);
-        let (locked, id): (bool, Option<String>) = sqlx::query_as(sql)
+        let claimed: Result<(bool, Option<String>, String), _> = sqlx::query_as(sql)
             .bind(claim.digest.as_uuid())
             .bind(claim.scope)
             .bind(claim.same.as_bytes())
             .bind(advisory_key(claim.digest))
             .fetch_one(&mut **transaction)
-            .await
-            .map_err(failed("claim"))?;
-        match (locked, id) {
-            (false, _) => Ok(Claimed::Busy),
-            (true, None) => {
+            .await;
+        match claimed {
+            Ok((false, ..)) => Ok(Claimed::Busy),
+            Err(error) if code(&error).as_deref() == Some(LOCK_NOT_AVAILABLE) => Ok(Claimed::Busy),
+            Err(error) => Err(failed("claim")(error)),
+            Ok((true, None, _)) => {
                 let names = transaction.names.clone();
                 let found = find(&mut **transaction, &names, claim.digest).await;
                 driver::met(found.map_err(failed("read the claim"))?)
             }
-            (true, Some(id)) => {
+            Ok((true, Some(id), _)) => {
                 transaction.id = Some(parse_id(&id)?);
                 Ok(Claimed::Ours)
             }
         }
     }
 
-    /// Waits for keys in progress, and a batch has too many for advisory locks of their own: the
-    /// wait is bounded for this statement alone.
     async fn claim_many(
         transaction: &mut PostgresTransaction,
         claims: &[&Claim],
     ) -> Result<Vec<Claimed>, StoreError> {
-        const CLAIM: &str = "\
-            WITH claim AS ( \
-                INSERT INTO idem_claim (digest, scope, same) \
-                SELECT digest, $2, same FROM unnest($1, $3) AS batch (digest, same) ORDER BY digest \
-                ON CONFLICT ON CONSTRAINT idem_claim_pk DO NOTHING RETURNING digest) \
-            SELECT digest, pg_current_xact_id()::text FROM claim";
+        const CLAIM: &str = concat!(
+            "WITH bounds AS MATERIALIZED (SELECT ",
+            bounded_lock_wait!(),
+            "), \
+             claim AS ( \
+                 INSERT INTO idem_claim (digest, scope, same) \
+                 SELECT digest, $2, same FROM bounds, unnest($1, $3) AS batch (digest, same) \
+                 ORDER BY digest \
+                 ON CONFLICT ON CONSTRAINT idem_claim_pk DO NOTHING RETURNING digest) \
+             SELECT coalesce(array_agg(digest), '{}'), \
+                    CASE WHEN count(*) > 0 THEN pg_current_xact_id()::text END, ",
+            restored_lock_wait!(),
+            " FROM claim"
+        );
         let failed = failed("claim");
-        transaction.execute(LIMIT_LOCK_WAIT).await.map_err(&failed)?;
         let sorted = driver::in_order(claims);
         let digests: Vec<_> = sorted.iter().map(|claim| claim.digest.as_uuid()).collect();
         let same: Vec<_> = sorted.iter().map(|claim| claim.same.as_bytes()).collect();
         let names = transaction.names.clone();
-        let inserted: Vec<(Uuid, String)> = sqlx::query_as(names.sql(CLAIM))
-            .bind(digests)
-            .bind(sorted.first().map_or("", |claim| claim.scope))
-            .bind(same)
-            .fetch_all(&mut **transaction)
-            .await
-            .map_err(&failed)?;
-        transaction.execute(UNLIMIT_LOCK_WAIT).await.map_err(&failed)?;
-        if let Some((_, id)) = inserted.first() {
-            transaction.id = Some(parse_id(id)?);
-        }
-        let inserted = inserted.into_iter().filter_map(|(digest, _)| of_uuid(digest)).collect();
+        let (inserted, id, _): (Vec<Uuid>, Option<String>, String) =
+            sqlx::query_as(names.sql(CLAIM))
+                .bind(digests)
+                .bind(sorted.first().map_or("", |claim| claim.scope))
+                .bind(same)
+                .fetch_one(&mut **transaction)
+                .await
+                .map_err(&failed)?;
+        transaction.id = id.as_deref().map(parse_id).transpose()?;
+        let inserted = inserted.into_iter().filter_map(of_uuid).collect();
         let others = driver::others(claims, &inserted);
         let found = find_many(&mut **transaction, &names, &others).await.map_err(&failed)?;
         driver::claimed(claims, &inserted, found)
@@ -424,57 +467,7 @@ impl Store for Postgres {
         driver::fault_in(error, server_fault)
     }
 
-    async fn register(&self, scope: &ScopeKeys) -> Result<ScopeKeys, StoreError> {
-        const REGISTER: &str = "\
-            INSERT INTO idem_scope (scope, level, key_fields, seen_at, running_since) \
-            SELECT $1, $2, $3, now, now FROM (SELECT extract(epoch FROM now())::bigint) AS clock (now) \
-            ON CONFLICT (scope) DO NOTHING";
-        const KEYS: &str = "SELECT level, key_fields FROM idem_scope WHERE scope = $1";
-        sqlx::query(self.names.sql(REGISTER))
-            .bind(&scope.scope)
-            .bind(scope.level)
-            .bind(&scope.key)
-            .execute(&self.pool)
-            .await
-            .map_err(failed("register the scope"))?;
-        let (level, key) = sqlx::query_as(self.names.sql(KEYS))
-            .bind(&scope.scope)
-            .fetch_one(&self.pool)
-            .await
-            .map_err(failed("register the scope"))?;
-        Ok(ScopeKeys { scope: scope.scope.clone(), level, key })
-    }
-
-    async fn keep_alive(&self, scope: &str, retention: Retention) -> Result<(), StoreError> {
-        const KEEP_ALIVE: &str = "\
-            UPDATE idem_scope SET \
-                downtime = CASE WHEN now - seen_at > $4 THEN downtime + (now - seen_at) \
-                                WHEN now - running_since > greatest(horizon, retention) + downtime THEN 0 \
-                                ELSE downtime END, \
-                running_since = CASE WHEN now - seen_at > $4 THEN now ELSE running_since END, \
-                seen_at = greatest(seen_at, now), \
-                horizon = greatest(horizon, $2), \
-                retention = greatest(retention, $3) \
-            FROM (SELECT extract(epoch FROM now())::bigint) AS clock (now) WHERE scope = $1";
-        sqlx::query(self.names.sql(KEEP_ALIVE))
-            .bind(scope)
-            .bind(driver::seconds(retention.horizon))
-            .bind(driver::seconds(retention.kept))
-            .bind(driver::GAP)
-            .execute(&self.pool)
-            .await
-            .map_err(failed("keep alive"))?;
-        Ok(())
-    }
-
-    async fn scopes(&self) -> Result<Vec<String>, StoreError> {
-        const SCOPES: &str =
-            "SELECT scope FROM idem_scope WHERE retention IS NOT NULL ORDER BY scope";
-        sqlx::query_scalar(self.names.sql(SCOPES))
-            .fetch_all(&self.pool)
-            .await
-            .map_err(failed("read the scopes"))
-    }
+    scope_methods!(STATEMENTS);
 
     async fn prune(&self, scope: &str, rows_max: u32) -> Result<Option<u64>, StoreError> {
         const ALONE: &str = "SELECT pg_try_advisory_xact_lock($1)";
@@ -520,20 +513,6 @@ impl Store for Postgres {
             .fetch_one(&self.pool)
             .await
             .map_err(failed("read the oldest claim"))
-    }
-
-    async fn pruned_before(
-        transaction: &mut PostgresTransaction,
-        scope: &str,
-    ) -> Result<i64, StoreError> {
-        const PRUNED_BEFORE: &str = "SELECT pruned_before FROM idem_scope WHERE scope = $1";
-        let sql = transaction.names.sql(PRUNED_BEFORE);
-        let pruned_before = sqlx::query_scalar(sql)
-            .bind(scope)
-            .fetch_optional(&mut **transaction)
-            .await
-            .map_err(failed("read what was pruned"))?;
-        Ok(pruned_before.unwrap_or(0))
     }
 
     async fn migrate(&self) -> Result<(), StoreError> {
@@ -726,7 +705,7 @@ fn fault(error: &sqlx::Error) -> Fault {
 fn server_fault(error: &dyn DatabaseError) -> Fault {
     match error.code().unwrap_or_default().as_ref() {
         // Serialization failure, deadlock, lock not available.
-        "40001" | "40P01" | "55P03" => Fault::Contention,
+        "40001" | "40P01" | LOCK_NOT_AVAILABLE => Fault::Contention,
         // Shutdown, crash, starting up, dropped database; idle transaction ended by the server.
         "57P01" | "57P02" | "57P03" | "57P04" | "25P03" => Fault::Unavailable,
         // A read-only replica, as during a fail-over.

@@ -12,6 +12,7 @@ use sqlx::sqlite::{
 use sqlx::{Executor, QueryBuilder, Row, SqliteConnection};
 
 use super::driver::Agreement;
+use super::scopes::{Statements, scope_methods};
 use super::{
     Claim, Claimed, Constraint, Earlier, Fault, Names, ScopeKeys, Store, StoreError, driver,
     migration,
@@ -120,6 +121,26 @@ impl SqliteTransaction {
         }
     }
 }
+
+/// What is done with scopes: the times are the database's, in whole seconds.
+const STATEMENTS: Statements = Statements {
+    register: "\
+        INSERT INTO idem_scope (scope, level, key_fields, seen_at, running_since) \
+        VALUES (?, ?, ?, unixepoch(), unixepoch()) ON CONFLICT (scope) DO NOTHING",
+    keys: "SELECT level, key_fields FROM idem_scope WHERE scope = ?",
+    keep_alive: "\
+        UPDATE idem_scope SET \
+            downtime = CASE WHEN unixepoch() - seen_at > 90 THEN downtime + (unixepoch() - seen_at) \
+                            WHEN unixepoch() - running_since > max(horizon, retention) + downtime THEN 0 \
+                            ELSE downtime END, \
+            running_since = CASE WHEN unixepoch() - seen_at > 90 THEN unixepoch() ELSE running_since END, \
+            seen_at = max(seen_at, unixepoch()), \
+            horizon = max(coalesce(horizon, 0), $1), \
+            retention = max(coalesce(retention, 0), $2) \
+        WHERE scope = $3",
+    scopes: "SELECT scope FROM idem_scope WHERE retention IS NOT NULL ORDER BY scope",
+    pruned_before: "SELECT pruned_before FROM idem_scope WHERE scope = ?",
+};
 
 impl Store for Sqlite {
     type Connection = SqliteConnection;
@@ -327,56 +348,7 @@ impl Store for Sqlite {
         driver::fault_in(error, server_fault)
     }
 
-    async fn register(&self, scope: &ScopeKeys) -> Result<ScopeKeys, StoreError> {
-        const REGISTER: &str = "\
-            INSERT INTO idem_scope (scope, level, key_fields, seen_at, running_since) \
-            VALUES (?, ?, ?, unixepoch(), unixepoch()) ON CONFLICT (scope) DO NOTHING";
-        const KEYS: &str = "SELECT level, key_fields FROM idem_scope WHERE scope = ?";
-        sqlx::query(self.names.sql(REGISTER))
-            .bind(&scope.scope)
-            .bind(scope.level)
-            .bind(&scope.key)
-            .execute(&self.pool)
-            .await
-            .map_err(failed("register the scope"))?;
-        let (level, key) = sqlx::query_as(self.names.sql(KEYS))
-            .bind(&scope.scope)
-            .fetch_one(&self.pool)
-            .await
-            .map_err(failed("register the scope"))?;
-        Ok(ScopeKeys { scope: scope.scope.clone(), level, key })
-    }
-
-    async fn keep_alive(&self, scope: &str, retention: Retention) -> Result<(), StoreError> {
-        const KEEP_ALIVE: &str = "\
-            UPDATE idem_scope SET \
-                downtime = CASE WHEN unixepoch() - seen_at > $4 THEN downtime + (unixepoch() - seen_at) \
-                                WHEN unixepoch() - running_since > max(horizon, retention) + downtime THEN 0 \
-                                ELSE downtime END, \
-                running_since = CASE WHEN unixepoch() - seen_at > $4 THEN unixepoch() ELSE running_since END, \
-                seen_at = max(seen_at, unixepoch()), \
-                horizon = max(coalesce(horizon, 0), $2), \
-                retention = max(coalesce(retention, 0), $3) \
-            WHERE scope = $1";
-        sqlx::query(self.names.sql(KEEP_ALIVE))
-            .bind(scope)
-            .bind(driver::seconds(retention.horizon))
-            .bind(driver::seconds(retention.kept))
-            .bind(driver::GAP)
-            .execute(&self.pool)
-            .await
-            .map_err(failed("keep alive"))?;
-        Ok(())
-    }
-
-    async fn scopes(&self) -> Result<Vec<String>, StoreError> {
-        const SCOPES: &str =
-            "SELECT scope FROM idem_scope WHERE retention IS NOT NULL ORDER BY scope";
-        sqlx::query_scalar(self.names.sql(SCOPES))
-            .fetch_all(&self.pool)
-            .await
-            .map_err(failed("read the scopes"))
-    }
+    scope_methods!(STATEMENTS);
 
     /// The write lock of the database keeps others from pruning at the same time.
     async fn prune(&self, scope: &str, rows_max: u32) -> Result<Option<u64>, StoreError> {
@@ -411,20 +383,6 @@ impl Store for Sqlite {
             .fetch_one(&self.pool)
             .await
             .map_err(failed("read the oldest claim"))
-    }
-
-    async fn pruned_before(
-        transaction: &mut SqliteTransaction,
-        scope: &str,
-    ) -> Result<i64, StoreError> {
-        const PRUNED_BEFORE: &str = "SELECT pruned_before FROM idem_scope WHERE scope = ?";
-        let sql = transaction.names.sql(PRUNED_BEFORE);
-        let pruned_before = sqlx::query_scalar(sql)
-            .bind(scope)
-            .fetch_optional(&mut **transaction)
-            .await
-            .map_err(failed("read what was pruned"))?;
-        Ok(pruned_before.unwrap_or(0))
     }
 
     async fn migrate(&self) -> Result<(), StoreError> {

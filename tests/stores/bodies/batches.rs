@@ -93,6 +93,27 @@ pub(crate) async fn a_key_in_progress_does_not_hold_its_neighbours<E: Engine>(en
     assert_counts(engine, 3, 3).await;
 }
 
+/// The wait for a batch is bounded, for another batch too, and the handler's own waits are not.
+pub(crate) async fn a_key_in_a_running_batch_is_busy<E: Engine>(engine: &E) {
+    if E::SERVER.is_none() {
+        return;
+    }
+    let holder =
+        engine.run_batch::<E::AllAtOnce>(vec![delivery("r1", "ok"), delivery("r2", "wait")]);
+    let others = async {
+        engine.gate().until_arrived().await;
+        let started = Instant::now();
+        assert_outcome!(engine.place("r1", "ok").await, Outcome::Busy);
+        let outcomes = engine.run_batch::<E::AllAtOnce>(orders(&["r1", "r3"])).await;
+        assert_eq!(words(&outcomes), ["busy", "done"], "{outcomes:?}");
+        assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
+        engine.gate().open();
+    };
+    let (held, ()) = tokio::join!(holder, others);
+    assert_eq!(words(&held), ["done", "done"]);
+    assert_counts(engine, 3, 3).await;
+}
+
 pub(crate) async fn batches_in_opposite_orders_do_not_deadlock<E: Engine>(engine: &E) {
     const ROUNDS: i64 = 10;
     for round in 0..ROUNDS {

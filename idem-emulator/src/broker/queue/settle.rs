@@ -1,6 +1,7 @@
 //! Settling: what receivers decide about the messages that they hold.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use uuid::Uuid;
 
@@ -168,11 +169,12 @@ impl Queue {
             | Settlement::Defer { properties }
             | Settlement::DeadLetter { properties, .. } => properties,
         };
-        let size = amended(message, properties.clone()).size();
-        if !properties.is_empty() && properties_size(&message.content) + size > PROPERTIES_MAX {
-            return Err(SettleError::PropertiesTooLarge);
+        if properties.is_empty() {
+            return Ok(message);
         }
-        Ok(message)
+        let size = amended(message, properties.clone()).size();
+        let fits = properties_size(&message.content) + size <= PROPERTIES_MAX;
+        fits.then_some(message).ok_or(SettleError::PropertiesTooLarge)
     }
 
     /// Does what has been checked.
@@ -228,14 +230,20 @@ impl Queue {
                 self.context.events.record_message(self.name(part), None, None, kind);
                 return Err(SettleError::LockLost);
             }
-            let until = now.plus(self.settings.lock_duration);
+            let mut ends = Vec::with_capacity(tokens.len());
             for token in tokens {
+                // Clients take it for granted that a renewed lock ends later than before, which it
+                // would not within one millisecond.
+                let end = store.lock_end(*token).map(|end| end.plus(Duration::from_millis(1)));
+                let until = now.plus(self.settings.lock_duration);
+                let until = end.map_or(until, |end| until.max(end));
                 store.renew(*token, until);
+                ends.push(until);
                 if let Some(message) = store.locked(*token) {
                     self.record(part, message, EventKind::LockRenewed);
                 }
             }
-            Ok(vec![until; tokens.len()])
+            Ok(ends)
         })
     }
 

@@ -298,3 +298,13 @@ fn sweeping_does_not_wake_the_one_who_sweeps() {
     assert!(bench.broker.sweep().is_some());
     assert!(!is_woken());
 }
+
+#[test]
+fn a_lock_that_is_renewed_at_once_ends_later_than_before() {
+    let bench = Bench::plain();
+    bench.send("a");
+    let token = bench.one().token;
+    let renew = || bench.queue().renew(Part::Main, &[token]).unwrap();
+    let first = renew();
+    assert!(renew() > first, "{first:?}");
+}

@@ -1,0 +1,62 @@
+//! Gathers deliveries into batches. Everything else about a delivery stays its own: its lock, its
+//! patience and its settlement.
+
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot};
+use tracing::debug;
+
+use super::Shared;
+use crate::handler::Context;
+use crate::outcome::Outcome;
+use crate::store::Store;
+
+/// A delivery that waits for its batch.
+pub(super) struct Waiting {
+    context: Context,
+    outcome: oneshot::Sender<Outcome>,
+}
+
+/// Where deliveries join the next batch.
+#[derive(Debug)]
+pub(super) struct Batches {
+    queue: mpsc::Sender<Waiting>,
+}
+
+impl Batches {
+    /// With room for as many deliveries as can wait at once.
+    pub(super) fn new(in_flight_max: u32) -> (Self, mpsc::Receiver<Waiting>) {
+        let room = usize::try_from(in_flight_max.max(1)).unwrap_or(usize::MAX);
+        let (queue, waiting) = mpsc::channel(room);
+        (Self { queue }, waiting)
+    }
+
+    /// What the delivery came to in its batch; `None` when no batches are made any more.
+    ///
+    /// Dropping the future does not take it out of a batch that has begun: it may be committed, and
+    /// the next delivery of its message then meets its claim.
+    pub(super) async fn execute(&self, context: &Context) -> Option<Outcome> {
+        let (outcome, decided) = oneshot::channel();
+        self.queue.send(Waiting { context: context.clone(), outcome }).await.ok()?;
+        decided.await.ok()
+    }
+}
+
+impl<S: Store> Shared<S> {
+    /// Executes one batch after the other, each with what is ready when the one before has ended:
+    /// nobody waits for a batch to become full.
+    pub(super) async fn execute_batches(self: Arc<Self>, mut waiting: mpsc::Receiver<Waiting>) {
+        let size_max = usize::try_from(self.limits.batch_max).unwrap_or(usize::MAX);
+        let mut batch = Vec::new();
+        while waiting.recv_many(&mut batch, size_max).await > 0 {
+            let (contexts, outcomes): (Vec<_>, Vec<_>) =
+                batch.drain(..).map(|one| (one.context, one.outcome)).unzip();
+            debug!(size = contexts.len(), "a batch begins");
+            let decided = self.handler.execute_batch(&self.store, &contexts).await;
+            for (outcome, decided) in outcomes.into_iter().zip(decided) {
+                // Nobody waits for it any more where its task has been stopped.
+                outcome.send(decided).ok();
+            }
+        }
+    }
+}
