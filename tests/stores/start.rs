@@ -71,7 +71,7 @@ async fn a_server_that_does_not_let_us_in_is_said_with_what_it_said() {
             let text = refused(other.url.replacen("mysql", "postgres", 1)).await;
             assert!(text.contains("check that it runs"), "{text}");
             let url = database.url.replacen("postgres", "mysql", 1);
-            let error = timeout(Duration::from_secs(30), Mysql::connect(&url)).await;
+            let error = timeout(Duration::from_secs(60), Mysql::connect(&url)).await;
             let text = chain(&error.expect("it gives up").expect_err("another kind of server"));
             assert!(text.contains("check that it runs"), "{text}");
             other.remove().await;

@@ -162,7 +162,7 @@ where
 pub(super) async fn connect<C>(
     connection: impl Future<Output = sqlx::Result<C>>,
 ) -> sqlx::Result<C> {
-    const SILENCE_MAX: Duration = Duration::from_secs(10);
+    const SILENCE_MAX: Duration = Duration::from_secs(30);
     match tokio::time::timeout(SILENCE_MAX, connection).await {
         Ok(connected) => connected,
         Err(elapsed) => Err(sqlx::Error::Io(elapsed.into())),

@@ -628,6 +628,9 @@ async fn prune_alone(
         .execute(&mut *transaction)
         .await?;
     transaction.commit().await?;
+    // The server notices only later that the connection was closed, and the next batch would find
+    // this one at work.
+    connection.execute("DO release_lock(concat('idemp:', sha1(database())))").await?;
     Ok(Some(deleted.rows_affected()))
 }
 
