@@ -1,5 +1,7 @@
 //! Duplicates are no failures, and nobody is to be woken up for them.
 
+use std::time::Duration;
+
 use idem_emulator::{Emulator, QueueOptions};
 use idem_runtime::broker::OutgoingMessage;
 use idem_runtime::broker::servicebus::ServiceBus;
@@ -43,14 +45,14 @@ const COUNT: &str = "SELECT count(*) FROM entries";
 /// of what the servers say, the driver logs the warnings, such as that of a `ROLLBACK` outside
 /// of any transaction. Their errors would be failures of ours.
 async fn a_thousand_duplicates_raise_no_alarm<S: Store>(store: S, handler: impl Handler<S>) {
-    let queue = QueueOptions::new("entries");
+    let queue = QueueOptions::new("entries").lock_duration(Duration::from_secs(300));
     let emulator = Emulator::builder().queue(queue).start().await.expect("the emulator starts");
     let bus = ServiceBus::connect(&emulator.connection_string()).expect("a valid string");
     let copies = (0..COPIES).map(|_| OutgoingMessage::json(&Entry { account: 7 }));
     let copies = copies.collect::<Result<Vec<_>, _>>().expect("messages");
     bus.sender("entries").await.expect("a sender").send_all(copies).await.expect("sent");
 
-    let log = Log::listen("info,sqlx::query=off");
+    let log = Log::listen("idem_runtime=info,sqlx::postgres=warn,sqlx::mysql=warn");
     let consumer = Consumer::builder(bus.queue("entries"), store).handler(handler).build();
     let consumer = consumer.expect("a valid consumer");
     let counters = consumer.counters();
