@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 
 use idem_runtime::Outcome;
 use idem_runtime::execute;
-use idem_runtime::store::{Fault, Postgres, Store};
+use idem_runtime::store::{Postgres, Store};
 use idem_tests::database::left_out;
 use idem_tests::until;
 use tempfile::TempDir;
@@ -17,6 +17,7 @@ use tokio::net::TcpStream;
 use crate::bodies::{assert_counts, assert_outcome};
 use crate::engines::postgres::{OnPostgres, on_postgres};
 use crate::engines::{Engine, delivery};
+use crate::start::chain;
 
 /// A pooler in front of the server of a database URL; ends with the test.
 struct Pooler {
@@ -57,7 +58,7 @@ impl Pooler {
         let settings = format!(
             "[databases]\n* = host={host} port={port}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
              listen_port = {}\nunix_socket_dir =\nauth_type = plain\nauth_file = {}\n\
-             pool_mode = {mode}\ndefault_pool_size = 8\n\
+             pool_mode = {mode}\ndefault_pool_size = 30\n\
              ignore_startup_parameters = extra_float_digits\n",
             address.port(),
             users.display()
@@ -86,8 +87,8 @@ async fn a_pooler_that_loses_prepared_statements_is_refused_at_start() {
     let store = Postgres::connect(&pooler.url).await.expect("it lets us in");
     match store.check().await {
         Err(refused) => {
-            assert_eq!(refused.fault(), Fault::Unavailable);
-            assert!(refused.to_string().contains("`max_prepared_statements`"), "{refused}");
+            let text = chain(&refused);
+            assert!(text.contains("`max_prepared_statements`"), "{text}");
         }
         // PgBouncer 1.21 and later keeps them, where it is told to or from 1.24 on by itself.
         Ok(()) => deliver(&engine, &store).await,

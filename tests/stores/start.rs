@@ -8,7 +8,7 @@ use idem_tests::database::{MARIADB_URL, MysqlDatabase, PostgresDatabase};
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 
-fn chain(error: &dyn Error) -> String {
+pub(crate) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {

@@ -552,36 +552,57 @@ impl Store for Postgres {
             found => found.map_err(failed("read the ledger's version"))?,
         };
         migration::check(Self::MIGRATIONS, found)?;
-        self.check_statements().await.map_err(failed("prepare a statement"))
+        self.check_statements().await
     }
 }
 
 impl Postgres {
     /// Whether a statement that was prepared is there again in the connection's next transaction. A
-    /// pooler in transaction mode gives that another session of the server, here the one that it has
-    /// given to nobody else in between.
-    async fn check_statements(&self) -> Result<(), sqlx::Error> {
+    /// pooler in transaction mode gives that another session of the server, while a second connection
+    /// holds the one that it has just given back. Others may come in between, so this is done often.
+    async fn check_statements(&self) -> Result<(), StoreError> {
         if self.pool.options().get_max_connections() < 2 {
             return Ok(());
         }
-        let mut one = self.pool.acquire().await?;
+        let failed = failed("prepare a statement");
+        let mut one = self.pool.acquire().await.map_err(&failed)?;
         // A pool that is busy is no reason to refuse it.
         let Ok(mut other) = self.pool.acquire().await else { return Ok(()) };
-        let prepared = async {
-            sqlx::query(STATEMENT).execute(&mut *one).await?;
-            other.execute("BEGIN").await?;
-            sqlx::query(STATEMENT).execute(&mut *one).await
+        let found = async {
+            for _ in 0..STATEMENT_ROUNDS {
+                find_statement(&mut one).await?;
+                other.execute("BEGIN").await?;
+                find_statement(&mut one).await?;
+                other.execute("ROLLBACK").await?;
+            }
+            Ok(())
         };
-        let prepared = timeout(STATEMENT_TIMEOUT, prepared).await;
+        let found = timeout(STATEMENT_TIMEOUT, found).await;
         // The one may be waiting for a session that the other has.
         one.close_on_drop();
         other.close_on_drop();
         // Without an answer there is no telling.
-        prepared.map_or(Ok(()), |prepared| prepared.map(|_| ()))
+        found.unwrap_or(Ok(())).map_err(failed)
     }
 }
 
-const STATEMENT: &str = "SELECT 'whether idem finds this statement again'";
+/// Runs a statement that is prepared once, and refuses the answer of another one of its name.
+async fn find_statement(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    let answer: String = sqlx::query_scalar("SELECT 'this is the statement of idem'")
+        .fetch_one(connection)
+        .await
+        .map_err(|error| match error {
+            sqlx::Error::ColumnDecode { .. } | sqlx::Error::RowNotFound => another_statement(),
+            error => error,
+        })?;
+    if answer == "this is the statement of idem" { Ok(()) } else { Err(another_statement()) }
+}
+
+fn another_statement() -> sqlx::Error {
+    sqlx::Error::Protocol(LOSES_STATEMENTS.to_owned())
+}
+
+const STATEMENT_ROUNDS: u32 = 10;
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(5);
 
 const LOSES_STATEMENTS: &str = "a pooler between here and PostgreSQL loses prepared statements; let \
@@ -672,7 +693,8 @@ fn advice(error: &sqlx::Error) -> Option<&'static str> {
         "42501" => Some(driver::GRANT),
         "42P01" | "42703" => Some(driver::MIGRATE),
         "25006" => Some(driver::READ_ONLY),
-        "26000" | "42P05" => Some(LOSES_STATEMENTS),
+        // It is not there, it is there already, or another one has its name.
+        "26000" | "42P05" | "08P01" => Some(LOSES_STATEMENTS),
         _ => None,
     }
 }
