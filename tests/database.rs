@@ -256,16 +256,22 @@ impl SqlServerDatabase {
 /// The URL in a variable. Tests that need a server which is not there say so, once a process, and
 /// pass.
 fn server(variable: &'static str) -> Option<String> {
-    static SAID: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
     let url = env::var(variable).ok().filter(|url| !url.is_empty());
-    if url.is_none() && SAID.lock().is_ok_and(|mut said| said.insert(variable)) {
-        // Not by `println!`, whose output the test runner hides when a test passes.
+    if url.is_none() {
         let is_yours = [MYSQL_URL, SQLSERVER_URL].contains(&variable);
         let how = if is_yours { "" } else { "; `cargo xtask test` sets it" };
-        let note = format!("LEFT OUT: tests that need {variable}, which is not set{how}\n");
-        std::io::stderr().write_all(note.as_bytes()).ok();
+        left_out(&format!("tests that need {variable}, which is not set{how}"));
     }
     url
+}
+
+/// Says, once a process, what is not tested here.
+pub fn left_out(what: &str) {
+    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    if SAID.lock().is_ok_and(|mut said| said.insert(what.to_owned())) {
+        // Not by `println!`, whose output the test runner hides when a test passes.
+        std::io::stderr().write_all(format!("LEFT OUT: {what}\n").as_bytes()).ok();
+    }
 }
 
 /// The statements are ours: a keyword and a name that we made.

@@ -1,6 +1,8 @@
-//! What the tests share: databases of their own, and a proxy that breaks connections.
+//! What the tests share: databases of their own, a proxy that breaks connections, and
+//! what is logged.
 
 pub mod database;
+pub mod log;
 pub mod proxy;
 
 use std::time::Duration;

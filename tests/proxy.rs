@@ -1,23 +1,30 @@
-//! A TCP proxy in front of a database, which cuts the connection that commits.
+//! A TCP proxy in front of a database, which cuts connections at a moment, or all of them.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// Where the connection is cut, at the next `COMMIT`.
+/// Which statement's connection is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
+pub enum Moment {
+    /// Our `COMMIT`.
+    Commit,
+    /// One with this text. A prepared statement has it when its connection first runs it.
+    Statement(&'static str),
+}
+
+/// On which side of the server the connection is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// Nowhere.
-    Nowhere = 0,
     /// Before the server has seen the statement.
-    BeforeTheServer = 1,
-    /// After the server has committed, before its answer is passed on.
-    BeforeTheAnswer = 2,
+    BeforeTheServer,
+    /// After the server has run it, before its answer is passed on.
+    BeforeTheAnswer,
 }
 
 /// A proxy that runs until it is dropped.
@@ -31,8 +38,9 @@ pub struct Proxy {
 #[derive(Debug)]
 struct Shared {
     server: String,
-    cut: AtomicU8,
+    next: Mutex<Option<(Moment, Cut)>>,
     cuts: AtomicU64,
+    is_down: watch::Sender<bool>,
 }
 
 impl Proxy {
@@ -44,7 +52,9 @@ impl Proxy {
     pub async fn new(server: String) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it has an address");
-        let shared = Arc::new(Shared { server, cut: AtomicU8::new(0), cuts: AtomicU64::new(0) });
+        let (next, cuts) = (Mutex::new(None), AtomicU64::new(0));
+        let is_down = watch::Sender::new(false);
+        let shared = Arc::new(Shared { server, next, cuts, is_down });
         let mut tasks = JoinSet::new();
         tasks.spawn(accept(listener, Arc::clone(&shared)));
         Self { address, shared, _tasks: tasks }
@@ -55,20 +65,28 @@ impl Proxy {
         self.address
     }
 
-    /// Cuts at the next `COMMIT`, once.
-    pub fn cut_next(&self, cut: Cut) {
-        self.shared.cut.store(cut as u8, Ordering::SeqCst);
+    /// Cuts at the next such moment, once.
+    pub fn cut_next(&self, moment: Moment, cut: Cut) {
+        *self.shared.next() = Some((moment, cut));
     }
 
-    /// How many connections have been cut.
+    /// How many connections have been cut at their moment.
     pub fn cuts(&self) -> u64 {
         self.shared.cuts.load(Ordering::SeqCst)
+    }
+
+    /// Cuts all connections and takes no new ones, until told otherwise.
+    pub fn set_down(&self, is_down: bool) {
+        self.shared.is_down.send_replace(is_down);
     }
 }
 
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     let mut connections = JoinSet::new();
     while let Ok((client, _)) = listener.accept().await {
+        if *shared.is_down.borrow() {
+            continue;
+        }
         let Ok(server) = TcpStream::connect(&shared.server).await else {
             continue;
         };
@@ -76,27 +94,33 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
+async fn until(is_down: &mut watch::Receiver<bool>) {
+    is_down.wait_for(|is_down| *is_down).await.ok();
+}
+
 /// Passes bytes both ways until either side ends, or the connection is cut.
 async fn pass(mut client: TcpStream, mut server: TcpStream, shared: Arc<Shared>) {
     let (mut to_server, mut to_client) = (vec![0; 64 * 1024], vec![0; 64 * 1024]);
-    let mut committing = false;
+    let mut is_down = shared.is_down.subscribe();
+    let mut answer_is_cut = false;
     loop {
         tokio::select! {
+            () = until(&mut is_down) => return,
             read = client.read(&mut to_server) => {
                 let Ok(1..) = read else { return };
                 let bytes = &to_server[..read.unwrap_or(0)];
-                let is_commit = is_commit(bytes);
-                if is_commit && shared.takes(Cut::BeforeTheServer) {
-                    return;
+                match shared.takes(bytes) {
+                    Some(Cut::BeforeTheServer) => return,
+                    Some(Cut::BeforeTheAnswer) => answer_is_cut = true,
+                    None => {}
                 }
-                committing = is_commit && shared.takes(Cut::BeforeTheAnswer);
                 if server.write_all(bytes).await.is_err() {
                     return;
                 }
             }
             read = server.read(&mut to_client) => {
                 let Ok(1..) = read else { return };
-                if committing {
+                if answer_is_cut {
                     return;
                 }
                 if client.write_all(&to_client[..read.unwrap_or(0)]).await.is_err() {
@@ -107,24 +131,33 @@ async fn pass(mut client: TcpStream, mut server: TcpStream, shared: Arc<Shared>)
     }
 }
 
-/// Whether the statement ends with our `COMMIT`, as PostgreSQL's or MySQL's protocol frames it, or
-/// has the one of SQL Server in it, in UTF-16: `READ COMMITTED` is no commit.
-fn is_commit(bytes: &[u8]) -> bool {
-    let ending = b"; COMMIT AND CHAIN\0";
-    let batch: Vec<u8> =
-        "BEGIN COMMIT TRANSACTION;".encode_utf16().flat_map(u16::to_le_bytes).collect();
-    let has = |part: &[u8]| bytes.windows(part.len()).any(|word| word == part);
-    has(ending) || has(&batch) || bytes.ends_with(b"\x03COMMIT")
+impl Moment {
+    fn is_in(self, bytes: &[u8]) -> bool {
+        let contains = |part: &[u8]| bytes.windows(part.len()).any(|window| window == part);
+        match self {
+            // As PostgreSQL's or MySQL's protocol frames it, or as SQL Server's has it, in UTF-16:
+            // `READ COMMITTED` is no commit.
+            Self::Commit => {
+                let batch = "BEGIN COMMIT TRANSACTION;".encode_utf16();
+                let batch: Vec<u8> = batch.flat_map(u16::to_le_bytes).collect();
+                contains(b"; COMMIT AND CHAIN\0")
+                    || contains(&batch)
+                    || bytes.ends_with(b"\x03COMMIT")
+            }
+            Self::Statement(text) => contains(text.as_bytes()),
+        }
+    }
 }
 
 impl Shared {
-    /// Whether this is the cut that was asked for; it is made once.
-    fn takes(&self, cut: Cut) -> bool {
-        let taken = self
-            .cut
-            .compare_exchange(cut as u8, Cut::Nowhere as u8, Ordering::SeqCst, Ordering::SeqCst)
-            .is_ok();
-        self.cuts.fetch_add(u64::from(taken), Ordering::SeqCst);
-        taken
+    fn next(&self) -> std::sync::MutexGuard<'_, Option<(Moment, Cut)>> {
+        self.next.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The cut that was asked for at what these bytes say; it is made once.
+    fn takes(&self, bytes: &[u8]) -> Option<Cut> {
+        let (_, cut) = self.next().take_if(|(moment, _)| moment.is_in(bytes))?;
+        self.cuts.fetch_add(1, Ordering::SeqCst);
+        Some(cut)
     }
 }

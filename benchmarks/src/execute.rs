@@ -12,11 +12,11 @@
 //! A fourth gives `execute` a message that was handled before, in its second delivery.
 
 use anyhow::Context as _;
-use idem_runtime::store::{Postgres, Sqlite, Store};
+use idem_runtime::store::{Mysql, Postgres, Sqlite, Store};
 use idem_runtime::{
     Context, Delivery, Failure, Handler, Outcome, SourceId, Tx, execute, execute_batch, idempotent,
 };
-use idem_tests::database::{PostgresDatabase, SqliteFile};
+use idem_tests::database::{MARIADB_URL, MysqlDatabase, PostgresDatabase, SqliteFile};
 use serde::{Deserialize, Serialize};
 use sqlx::{AssertSqlSafe, Executor};
 use tokio::task::JoinSet;
@@ -25,12 +25,12 @@ use uuid::Uuid;
 use crate::paired::Latencies;
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-struct Order {
+pub(crate) struct Order {
     customer_id: i64,
     amount_cents: i64,
 }
 
-const TABLE: &str =
+pub(crate) const TABLE: &str =
     "CREATE TABLE orders (customer_id bigint NOT NULL, amount_cents bigint NOT NULL)";
 const INSERT: &str = "INSERT INTO orders (customer_id, amount_cents) VALUES ($1, $2)";
 
@@ -73,11 +73,11 @@ mod on_sqlite {
     }
 }
 
-mod on_postgres {
+pub(crate) mod on_postgres {
     use super::*;
 
     #[idempotent(level = 1)]
-    pub(super) async fn place(tx: &mut Tx<Postgres>, order: Order) -> Result<(), Failure> {
+    pub(crate) async fn place(tx: &mut Tx<Postgres>, order: Order) -> Result<(), Failure> {
         sqlx::query(INSERT)
             .bind(order.customer_id)
             .bind(order.amount_cents)
@@ -149,8 +149,64 @@ mod on_postgres {
     }
 }
 
+pub(crate) mod on_mariadb {
+    use super::*;
+
+    const INSERT: &str = "INSERT INTO orders (customer_id, amount_cents) VALUES (?, ?)";
+
+    #[idempotent(level = 1)]
+    pub(crate) async fn place(tx: &mut Tx<Mysql>, order: Order) -> Result<(), Failure> {
+        sqlx::query(INSERT)
+            .bind(order.customer_id)
+            .bind(order.amount_cents)
+            .execute(&mut **tx)
+            .await?;
+        Ok(())
+    }
+
+    /// Both hand-written variants; they differ in the settings of the session, the busy key that is
+    /// found at once, and the guard.
+    pub(super) async fn by_hand(store: &Mysql, guarded: bool) -> anyhow::Result<()> {
+        let (digest, holder) = (fastrand::u128(..).to_be_bytes(), fastrand::i64(0..i64::MAX));
+        let mut transaction = match guarded {
+            true => {
+                let begin = "SET autocommit = 0; \
+                     SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
+                     START TRANSACTION READ WRITE; SAVEPOINT idem";
+                store.pool().begin_with(begin).await?
+            }
+            false => store.pool().begin().await?,
+        };
+        let claim = match guarded {
+            true => {
+                "/*M! SET STATEMENT innodb_lock_wait_timeout = 0 FOR */ \
+                 INSERT INTO idem_claim (digest, scope, holder, same) VALUES (?, ?, ?, '') \
+                 ON DUPLICATE KEY UPDATE holder = holder + 1"
+            }
+            false => {
+                "INSERT INTO idem_claim (digest, scope, holder, same) VALUES (?, ?, ?, '') \
+                 ON DUPLICATE KEY UPDATE holder = holder"
+            }
+        };
+        let claimed = sqlx::query(claim)
+            .bind(&digest[..])
+            .bind("by_hand")
+            .bind(holder)
+            .execute(&mut *transaction)
+            .await?;
+        anyhow::ensure!(claimed.rows_affected() == 1);
+        sqlx::query(INSERT).bind(7i64).bind(100i64).execute(&mut *transaction).await?;
+        if guarded {
+            let guard = format!("RELEASE SAVEPOINT idem; SELECT {holder}");
+            sqlx::raw_sql(AssertSqlSafe(guard)).fetch_one(&mut *transaction).await?;
+        }
+        transaction.commit().await?;
+        Ok(())
+    }
+}
+
 /// One message through our path.
-async fn through_idem<H: Handler<S>, S: Store>(store: &S) -> anyhow::Result<()> {
+pub(crate) async fn through_idem<H: Handler<S>, S: Store>(store: &S) -> anyhow::Result<()> {
     let delivery = delivery()?.with_message_id(format!("{:032x}", fastrand::u128(..)));
     match execute::<H, S>(store, &Context::of(delivery)).await {
         Outcome::Done(_) => Ok(()),
@@ -227,6 +283,27 @@ pub(crate) async fn run() -> anyhow::Result<()> {
     }
     for concurrency in [1, 4] {
         run_batches(&database.store, concurrency).await?;
+    }
+    database.remove().await;
+    run_on_mariadb().await
+}
+
+async fn run_on_mariadb() -> anyhow::Result<()> {
+    let Some(database) = MysqlDatabase::new(MARIADB_URL).await else { return Ok(()) };
+    sqlx::query(TABLE).execute(database.store.pool()).await?;
+    once_through_idem::<on_mariadb::PlaceHandler, _>(&database.store).await?;
+    for concurrency in [1, 4, 16] {
+        let mut workers = JoinSet::new();
+        for _ in 0..concurrency {
+            let store = database.store.clone();
+            workers.spawn(Latencies::measure(ROUNDS, async move |variant| match variant {
+                DUPLICATE => again_through_idem::<on_mariadb::PlaceHandler, _>(&store).await,
+                IDEM => through_idem::<on_mariadb::PlaceHandler, _>(&store).await,
+                variant => on_mariadb::by_hand(&store, variant == PROTOCOL).await,
+            }));
+        }
+        let measured = workers.join_all().await.into_iter().collect::<anyhow::Result<_>>()?;
+        print("mariadb", concurrency, &Latencies::join(measured));
     }
     database.remove().await;
     Ok(())

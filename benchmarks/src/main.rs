@@ -5,6 +5,7 @@
 mod backlog;
 mod emulator;
 mod execute;
+mod ledger;
 mod median;
 mod paired;
 
@@ -19,8 +20,13 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Benchmark {
-    /// Level 1 `execute` against hand-written sqlx, on SQLite and PostgreSQL.
+    /// Level 1 `execute` against hand-written sqlx, on SQLite, PostgreSQL and MariaDB.
     Execute,
+    /// Claims while a million others are pruned, on PostgreSQL and MariaDB.
+    Prune,
+    /// Claims in a ledger of ten million and in one of a hundred thousand, on PostgreSQL. Takes some
+    /// minutes and 3 GB of disk, and is left out where no benchmark is named.
+    Growth,
     /// Memory of a consumer against the length of the queue.
     Backlog,
     /// Throughput, start and memory of the emulator.
@@ -39,11 +45,14 @@ fn main() -> anyhow::Result<()> {
         // It has runtimes of its own.
         Some(Benchmark::Emulator) => emulator::run(),
         Some(Benchmark::Execute) => runtime.block_on(execute::run()),
+        Some(Benchmark::Prune) => runtime.block_on(ledger::prune()),
+        Some(Benchmark::Growth) => runtime.block_on(ledger::growth()),
         Some(Benchmark::Backlog) => runtime.block_on(backlog::run()),
         Some(Benchmark::Consume(arguments)) => runtime.block_on(backlog::consume(arguments)),
         Some(Benchmark::Hold) => runtime.block_on(emulator::hold()),
         None => {
             runtime.block_on(execute::run())?;
+            runtime.block_on(ledger::prune())?;
             runtime.block_on(backlog::run())?;
             emulator::run()
         }

@@ -26,6 +26,11 @@ impl<const N: usize> Latencies<N> {
         Ok(Self(latencies))
     }
 
+    /// Latencies that were taken one by one.
+    pub(crate) fn of(latencies: [Vec<Duration>; N]) -> Self {
+        Self(latencies)
+    }
+
     /// Joins the latencies of several workers.
     pub(crate) fn join(workers: Vec<Self>) -> Self {
         let mut joined = std::array::from_fn(|_| Vec::new());
@@ -35,6 +40,14 @@ impl<const N: usize> Latencies<N> {
             }
         }
         Self(joined)
+    }
+
+    /// The latency that so many percent of a variant's runs stay below.
+    pub(crate) fn percentile(&self, variant: usize, percent: usize) -> Duration {
+        let mut latencies = self.0[variant].clone();
+        latencies.sort_unstable();
+        let place = (latencies.len() * percent / 100).min(latencies.len() - 1);
+        latencies[place]
     }
 
     /// How many times faster `variant` is than `baseline`.

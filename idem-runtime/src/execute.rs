@@ -27,7 +27,7 @@ use crate::backoff::Backoff;
 use crate::delivery::Delivery;
 use crate::handler::{Context, Handler, Level};
 use crate::key::{Digest, Fingerprint, KeyEncoder};
-use crate::outcome::{Conflict, Outcome, Rejection, Reply, RetryReason};
+use crate::outcome::{Chain, Conflict, Outcome, Rejection, Reply, RetryReason};
 use crate::store::{self, Claim, Claimed, Earlier, Fault, Store, StoreError, Work};
 
 /// How often a delivery is attempted when a passing fault of the database ends its transaction.
@@ -103,7 +103,7 @@ async fn attempt<H: Handler<S>, S: Store>(store: &S, context: &Context) -> Resul
     match handled {
         Ok(reply) => work.commit(store).await.map(|()| Proof::ours(reply)).map_err(not_committed),
         Err(outcome) => match work.rollback().await {
-            Ok(()) => Err(guarded(store, &identity, outcome).await),
+            Ok(()) => Err(unstorable::<S>(guarded(store, &identity, outcome).await)),
             Err(error) => Err(not_committed(error)),
         },
     }
@@ -212,6 +212,23 @@ async fn guarded<S: Store>(store: &S, identity: &Identity, outcome: Outcome) -> 
     }
 }
 
+/// Rejects a message whose handler failed since the database can never take a value of it. Violations
+/// of constraints are tried again: the row that a foreign key asks for may come later, one that a
+/// unique constraint or a check met may go.
+fn unstorable<S: Store>(outcome: Outcome) -> Outcome {
+    match outcome {
+        Outcome::Retry(reason @ RetryReason::Handler(_))
+            if reason.fault::<S>() == Some(Fault::Unstorable) =>
+        {
+            Outcome::Reject(Rejection::new(UNSTORABLE, reason.to_string()))
+        }
+        outcome => outcome,
+    }
+}
+
+/// The reason of such a rejection.
+const UNSTORABLE: &str = "UnstorableValue";
+
 /// Refuses a message that is so old that its claim may have been pruned since: that none was there
 /// then proves nothing. Asked after the claim, so that no pruning comes in between.
 async fn is_provable<S: Store>(
@@ -294,7 +311,15 @@ fn is_passing<S: Store>(outcome: &Outcome) -> bool {
 }
 
 fn not_started(error: StoreError) -> Outcome {
-    Outcome::Retry(RetryReason::NotStarted(error))
+    match error.fault() {
+        // The key of a constraint is compared with columns, which it need not fit.
+        Fault::Unstorable => Outcome::Reject(Rejection::new(UNSTORABLE, Chain(&error).to_string())),
+        Fault::Contention
+        | Fault::Unavailable
+        | Fault::InDoubt
+        | Fault::Broken
+        | Fault::Refused => Outcome::Retry(RetryReason::NotStarted(error)),
+    }
 }
 
 fn not_committed(error: StoreError) -> Outcome {
@@ -302,6 +327,7 @@ fn not_committed(error: StoreError) -> Outcome {
         Fault::Contention | Fault::Unavailable | Fault::Refused => {
             Outcome::Retry(RetryReason::NotCommitted(error))
         }
+        Fault::Unstorable => Outcome::Reject(Rejection::new(UNSTORABLE, Chain(&error).to_string())),
         Fault::InDoubt => Outcome::Unknown(error),
         Fault::Broken => Outcome::Reject(Rejection::new("TransactionBroken", error.to_string())),
     }

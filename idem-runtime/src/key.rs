@@ -203,6 +203,11 @@ impl Digest {
         bytes.try_into().ok().map(Self)
     }
 
+    /// The digest of no message.
+    pub(crate) fn random() -> Self {
+        Self(fastrand::u128(..).to_be_bytes())
+    }
+
     fn of(level: Level, scope: &str, key: &KeyEncoder) -> Self {
         let mut hash = Sha256::new();
         hash.update([ENCODING_VERSION, level.number()]);

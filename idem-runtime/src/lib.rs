@@ -194,6 +194,6 @@ pub use idem_macros::idempotent;
 pub use key::KeyPart;
 pub use message_id::{MESSAGE_ID_SIZE_MAX, MessageId, MessageIdError};
 pub use outcome::{Failure, Outcome};
-pub use prune::{Pruned, prune};
+pub use prune::{Pruned, oldest_claim_age, prune};
 pub use settle::Settlement;
 pub use store::Tx;

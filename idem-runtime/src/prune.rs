@@ -59,3 +59,16 @@ pub async fn prune<S: Store>(
     }
     Ok(Pruned::All(deleted))
 }
+
+/// How old the oldest claim of a scope is by the database's clock; `None` if there is none. Beyond the
+/// retention it is what pruning is behind.
+///
+/// # Errors
+///
+/// When the database fails.
+pub async fn oldest_claim_age<S: Store>(
+    store: &S,
+    scope: &str,
+) -> Result<Option<Duration>, StoreError> {
+    store::oldest_claim_age(store, scope).await
+}

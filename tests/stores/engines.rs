@@ -8,6 +8,7 @@ pub(crate) mod sqlserver;
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use idem_runtime::handler::States;
 use idem_runtime::store::Store;
@@ -69,6 +70,10 @@ pub(crate) enum Then {
     },
     /// Inserts another row with this text.
     Insert(String),
+    /// Reads by the pool that the handlers' transactions come from.
+    ReadElsewhere,
+    /// Reads, lets others run, and writes what follows from it.
+    ReadAndWrite,
 }
 
 /// Where handlers wait when their message says so.
@@ -149,6 +154,7 @@ pub(crate) trait Engine: Send + Sync {
     type AllAtOnce: Handler<Self::Store>;
     type Receipts: Handler<Self::Store>;
 
+    const HANDLER: Self::ByKey;
     /// Whether a failed statement dooms its transaction.
     const ERRORS_DOOM: bool;
     /// Whether what a handler writes after it has rolled back by itself is committed at once.
@@ -161,15 +167,31 @@ pub(crate) trait Engine: Send + Sync {
     const DDL_COMMITS: bool;
     /// Whether texts may hold NUL.
     const TAKES_NUL: bool;
+    /// Whether handlers' transactions have connections that nobody else can take.
+    const HAS_OWN_CONNECTIONS: bool;
+    /// Statements that fail for a value alone, after this table is made.
+    const TYPED: &'static str;
+    const UNSTORABLE: &'static [&'static str];
     /// Makes inserting a customer insert an invoice whose number is taken.
     const TRIGGER: &'static str;
     /// What only engines with a server know.
     const SERVER: Option<Server>;
 
     fn store(&self) -> &Self::Store;
+    fn url(&self) -> &str;
     fn gate(&self) -> &Gate;
     /// A store on the same database with one connection.
     async fn with_one_connection(&self) -> Self::Store;
+    /// A store on the same database with so many connections, for which handlers wait so long.
+    async fn with_few_connections(&self, connections: u32, patience: Duration) -> Self::Store;
+    /// A store on the same database whose server speaks German, and how it then says *duplicate*;
+    /// `None` where it cannot.
+    async fn in_german(&self) -> Option<(Self::Store, &'static str)>;
+    /// A store on the same database as a user who may do only this: `SELECT ON effects`, and what
+    /// removes the user.
+    async fn as_user_with(&self, privileges: &[&str]) -> Option<(Self::Store, String)>;
+    /// A store on the same database whose sessions can only read; `None` where none can be made so.
+    async fn reading_only(&self) -> Option<Self::Store>;
     /// A store on the same database whose sessions are in a time zone, `+09:00`.
     async fn in_time_zone(&self, zone: &str) -> Self::Store;
     /// The statement that keeps columns of the claims in a table `kept`.
@@ -193,6 +215,15 @@ pub(crate) trait Engine: Send + Sync {
     fn context(&self, delivery: Delivery) -> Context {
         let mut states = States::default();
         states.insert(self.gate().clone());
+        states.insert(self.store().clone());
+        Context::new(delivery, states)
+    }
+
+    /// The same for a handler whose pool is another store's.
+    fn context_on(&self, store: &Self::Store, delivery: Delivery) -> Context {
+        let mut states = States::default();
+        states.insert(self.gate().clone());
+        states.insert(store.clone());
         Context::new(delivery, states)
     }
 
@@ -272,6 +303,7 @@ on_every_engine! {
         of_many_deliveries_at_once_exactly_one_is_done
         keys_of_any_length_and_content_are_told_apart
         level_one_goes_by_message_id_and_source
+        each_consumer_of_one_event_runs_once
         level_one_without_message_id_is_rejected
         level_zero_runs_every_time
         what_cannot_be_decoded_is_rejected_before_the_database_is_asked
@@ -305,6 +337,7 @@ on_every_engine! {
         claims_go_oldest_first_in_bounded_transactions
         a_message_older_than_what_was_pruned_is_not_handled_again
         pruners_that_start_together_delete_each_claim_once
+        pruning_keeps_pace_with_a_constant_load
         what_the_keys_of_a_scope_are_made_of_is_written_once;
     replies:
         a_reply_is_given_to_duplicates
@@ -320,6 +353,9 @@ on_every_engine! {
         a_swallowed_error_never_ends_as_done_where_it_dooms_the_transaction
         a_swallowed_time_out_is_like_any_other_error
         a_text_with_nul_is_stored_or_refused
+        what_the_database_can_never_take_is_rejected_at_once
+        what_may_pass_is_tried_again
+        the_servers_language_does_not_matter
         a_connection_that_ends_in_the_handler_leaves_nothing_behind
         a_transaction_that_idles_for_too_long_is_not_done;
     transactions:
@@ -328,6 +364,17 @@ on_every_engine! {
         ddl_is_part_of_the_transaction_or_found_out
         a_cancelled_delivery_leaves_no_open_transaction_behind
         a_statement_dropped_while_it_runs_confuses_nobody;
+    start:
+        a_ledger_that_lacks_something_is_refused_at_start
+        a_user_who_lacks_a_privilege_is_refused_at_start
+        a_database_that_can_only_be_read_is_refused_at_start
+        what_is_lost_while_running_is_no_messages_fault;
+    pools:
+        handlers_that_wait_for_their_own_pool_are_tried_again
+        too_few_connections_are_said_at_start;
+    processes:
+        a_killed_process_leaves_no_claim_behind
+        of_two_processes_one_handles_each_message;
     contention:
         a_key_in_progress_is_not_a_duplicate
         a_key_whose_holder_is_dropped_is_free

@@ -9,5 +9,7 @@ mod doubt;
 mod engines;
 mod misuse;
 mod mysql;
+mod pooler;
 mod postgres;
+mod sqlite;
 mod start;

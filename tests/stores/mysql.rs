@@ -2,15 +2,13 @@
 
 use std::str::FromStr;
 
-use idem_runtime::outcome::RetryReason;
 use idem_runtime::store::{Mysql, Store};
 use idem_runtime::{Outcome, execute};
 use idem_tests::database::{MARIADB_URL, MysqlDatabase};
-use serde_json::json;
 use sqlx::Executor;
 use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
 
-use crate::bodies::{assert_broken, assert_counts, assert_outcome};
+use crate::bodies::{assert_counts, assert_outcome};
 use crate::engines::mysql::{OnMysql, on_mariadb};
 use crate::engines::{Engine, delivery};
 
@@ -76,19 +74,6 @@ async fn a_session_that_only_reads_by_default_writes_all_the_same() {
     let context = engine.context(delivery("r1", "ok"));
     let outcome = execute::<<OnMysql as Engine>::ByKey, _>(&store, &context).await;
     assert_outcome!(outcome, Outcome::Done(_));
-    engine.remove().await;
-}
-
-/// errors are told by their numbers, whatever the language of their texts.
-#[tokio::test]
-async fn the_servers_language_does_not_matter() {
-    let Some(engine) = on_mariadb().await else { return };
-    let german = "SET SESSION lc_messages = 'de_DE'";
-    let taken = format!("{german}; INSERT INTO invoices (number) VALUES (1)");
-    let outcome = engine.place("r1", json!({ "run": taken })).await;
-    assert_outcome!(outcome, Outcome::Retry(RetryReason::Handler(error)) if error.to_string().contains("Doppelter Eintrag"));
-    assert_broken(engine.place("r1", json!({ "run": format!("{german}; COMMIT") })).await);
-    assert_outcome!(engine.place("r1", "ok").await, Outcome::Duplicate(_));
     engine.remove().await;
 }
 

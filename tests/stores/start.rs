@@ -4,10 +4,11 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 
 use idem_runtime::store::{Fault, Mysql, Postgres, SqlServer, Sqlite, Store, StoreError};
-use idem_tests::database::PostgresDatabase;
+use idem_tests::database::{MARIADB_URL, MysqlDatabase, PostgresDatabase};
 use tokio::net::TcpListener;
+use tokio::time::timeout;
 
-fn chain(error: &dyn Error) -> String {
+pub(crate) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {
@@ -41,12 +42,54 @@ fn assert_says_what_is_down(error: &StoreError) {
 async fn a_url_that_cannot_be_read_is_said_with_an_example() {
     let error = Postgres::connect("localhost/orders").await.expect_err("no URL");
     assert!(error.to_string().contains("postgres://user:password@host:port/database"), "{error}");
-    for url in ["localhost/orders", "mysql://shop@localhost:3306"] {
+    let error =
+        Postgres::connect("mysql://shop@localhost/orders").await.expect_err("another's URL");
+    assert!(error.to_string().contains("write `postgres://"), "{error}");
+    let error = Sqlite::connect("postgres://shop@localhost/orders").await.expect_err("another's");
+    assert!(error.to_string().contains("write `sqlite://"), "{error}");
+    for url in
+        ["localhost/orders", "mysql://shop@localhost:3306", "postgres://shop@localhost/orders"]
+    {
         let error = Mysql::connect(url).await.expect_err("no URL, or none of a database");
         assert!(error.to_string().contains("mysql://user:password@host:port/database"), "{error}");
     }
     let error = Sqlite::connect("orders?mode=strange").await.expect_err("no URL");
     assert!(error.to_string().contains("sqlite://path/to/file.db"), "{error}");
+}
+
+/// The server answers, and refuses: not that user, no such database, or it is another kind of server.
+#[tokio::test]
+async fn a_server_that_does_not_let_us_in_is_said_with_what_it_said() {
+    if let Some(database) = PostgresDatabase::new().await {
+        let refused = async |url: String| {
+            let error = Postgres::connect(&url).await.expect_err("it does not let us in");
+            chain(&error)
+        };
+        let text = refused(format!("{}_none", database.url)).await;
+        assert!(text.contains("cannot connect") && text.contains("does not exist"), "{text}");
+        let text = refused(database.url.replacen("idem:", "idem:not", 1)).await;
+        assert!(text.contains("password authentication failed"), "{text}");
+        if let Some(other) = MysqlDatabase::new(MARIADB_URL).await {
+            let text = refused(other.url.replacen("mysql", "postgres", 1)).await;
+            assert!(text.contains("check that it runs"), "{text}");
+            let url = database.url.replacen("postgres", "mysql", 1);
+            let error = timeout(Duration::from_secs(60), Mysql::connect(&url)).await;
+            let text = chain(&error.expect("it gives up").expect_err("another kind of server"));
+            assert!(text.contains("check that it runs"), "{text}");
+            other.remove().await;
+        }
+        database.remove().await;
+    }
+    let Some(database) = MysqlDatabase::new(MARIADB_URL).await else { return };
+    let refused = async |url: String| {
+        let error = Mysql::connect(&url).await.expect_err("it does not let us in");
+        chain(&error)
+    };
+    let text = refused(format!("{}_none", database.url)).await;
+    assert!(text.contains("cannot connect") && text.contains("Unknown database"), "{text}");
+    let text = refused(database.url.replacen("idem:", "idem:not", 1)).await;
+    assert!(text.contains("Access denied"), "{text}");
+    database.remove().await;
 }
 
 #[tokio::test]

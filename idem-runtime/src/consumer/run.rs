@@ -52,6 +52,7 @@ impl<B: Source, S: Store> Consumer<B, S> {
     pub async fn run_until(mut self, shutdown: impl Future<Output = ()>) -> Result<(), RunError> {
         self.shared.store.check().await?;
         self.shared.enter_ledger().await?;
+        self.shared.warn_of_few_connections();
         let mut receiver = self.source.open(self.shared.limits.in_flight_max).await?;
         info!(source = %self.source.id(), handler = ?self.shared.handler, "consuming");
 

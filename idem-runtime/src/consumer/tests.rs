@@ -272,6 +272,10 @@ impl Store for ScriptedStore {
         Ok(Some(0))
     }
 
+    async fn oldest_claim_age(&self, _: &str) -> Result<Option<i64>, StoreError> {
+        Ok(None)
+    }
+
     async fn pruned_before(_: &mut Box<()>, _: &str) -> Result<i64, StoreError> {
         Ok(0)
     }

@@ -11,7 +11,7 @@ use super::Shared;
 use crate::handler::Level;
 use crate::horizon::Retention;
 use crate::outcome::Chain;
-use crate::prune::{Pruned, prune};
+use crate::prune::{Pruned, oldest_claim_age, prune};
 use crate::store::{self, ScopeKeys, Store, StoreError};
 
 /// Signs of life are this far apart.
@@ -22,7 +22,7 @@ const PRUNE_EVERY: Duration = Duration::from_secs(5 * 60);
 
 impl<S: Store> Shared<S> {
     /// Refuses a handler whose scope has keys of another kind in the ledger, or whose constraint
-    /// proves nothing, and says that this consumer is alive.
+    /// proves nothing, and a ledger in which nothing can be claimed; says that this consumer is alive.
     pub(super) async fn enter_ledger(&self) -> Result<(), StoreError> {
         let spec = self.handler.spec();
         if spec.level == Level::Zero {
@@ -34,12 +34,33 @@ impl<S: Store> Shared<S> {
             key: spec.key.join(", "),
         };
         store::register(&self.store, &keys).await?;
-        if let Some(constraint) = spec.constraint {
-            store::constraint(&self.store, constraint, spec.key, spec.same).await?;
+        match spec.constraint {
+            Some(constraint) => {
+                store::constraint(&self.store, constraint, spec.key, spec.same).await?;
+            }
+            None => store::try_claim(&self.store, spec.scope).await?,
         }
-        match self.retention {
-            Some(retention) => store::keep_alive(&self.store, spec.scope, retention).await,
-            None => Ok(()),
+        if let Some(retention) = self.retention {
+            store::keep_alive(&self.store, spec.scope, retention).await?;
+            // Deletes nothing, and needs all that it takes to delete.
+            store::prune(&self.store, spec.scope, 0).await?;
+        }
+        Ok(())
+    }
+
+    /// Says so where handlers would have to wait for connections: they wait at most until their pool
+    /// gives up, and their messages are then held.
+    pub(super) fn warn_of_few_connections(&self) {
+        let in_flight_max = self.limits.in_flight_max;
+        if let Some(connections) = self.store.transactions_max()
+            && connections <= in_flight_max
+        {
+            warn!(
+                connections,
+                in_flight_max,
+                "the store's pool has no more connections than messages may be in flight: handlers \
+                 will wait for each other's; give it more, or lower `in_flight_max`"
+            );
         }
     }
 
@@ -65,13 +86,20 @@ impl<S: Store> Shared<S> {
         }
     }
 
+    /// Whether pruning keeps pace shows in the age of the oldest claim.
+    async fn report_pruning(&self, scope: &str, deleted: u64) {
+        let oldest = oldest_claim_age(&self.store, scope).await.ok().flatten();
+        let oldest_seconds = oldest.map(|age| age.as_secs());
+        info!(scope, deleted, oldest_seconds, "pruned");
+    }
+
     /// Errors wait for the next time: a claim that is kept for too long does no harm.
     async fn keep_pruned(&self, scope: &str) {
         loop {
             let progress = |deleted| debug!(scope, deleted, "pruning");
             match prune(&self.store, Some(scope), progress).await {
                 Ok(Pruned::All(0) | Pruned::Elsewhere(_)) => {}
-                Ok(Pruned::All(deleted)) => info!(scope, deleted, "pruned"),
+                Ok(Pruned::All(deleted)) => self.report_pruning(scope, deleted).await,
                 Err(error) => warn!(scope, error = %Chain(&error), "not pruned"),
             }
             // Not all consumers at the same time.

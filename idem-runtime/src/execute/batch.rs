@@ -95,7 +95,7 @@ async fn together<H: Handler<S>, S: Store>(
             }
         }
         Err(error) => match error.fault() {
-            Fault::Contention | Fault::Unavailable | Fault::Refused => {}
+            Fault::Contention | Fault::Unavailable | Fault::Refused | Fault::Unstorable => {}
             Fault::InDoubt | Fault::Broken => {
                 ran.new.iter().for_each(|(index, _)| put(*index, not_committed(error.again())));
             }

@@ -1,6 +1,8 @@
 //! What the engines of sqlx have in common: their transactions, and what their errors mean.
 
 use std::error::Error;
+use std::str::FromStr;
+use std::time::Duration;
 
 use sqlx::QueryBuilder;
 use sqlx::error::DatabaseError;
@@ -40,6 +42,48 @@ impl Agreement<'_> {
         Ok(query)
     }
 }
+
+/// Reads a URL, and refuses one for another engine, which the driver does not.
+pub(super) fn options<O>(url: &str, schemes: &[&str], advice: &str) -> Result<O, StoreError>
+where
+    O: FromStr<Err = sqlx::Error>,
+{
+    let advice = || format!("the database URL cannot be read; {advice}");
+    if url.split_once("://").is_some_and(|(scheme, _)| !schemes.contains(&scheme)) {
+        return Err(StoreError::found(advice(), Fault::Refused));
+    }
+    url.parse().map_err(|error: sqlx::Error| StoreError::new(advice(), Fault::Refused, error))
+}
+
+/// Connects once, and waits only so long for a server that says nothing, such as one of another kind.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(super) async fn connect<C>(
+    connection: impl Future<Output = sqlx::Result<C>>,
+) -> sqlx::Result<C> {
+    const SILENCE_MAX: Duration = Duration::from_secs(30);
+    match tokio::time::timeout(SILENCE_MAX, connection).await {
+        Ok(connected) => connected,
+        Err(elapsed) => Err(sqlx::Error::Io(elapsed.into())),
+    }
+}
+
+/// What was being done, and what to do about what the database said, where that is known.
+pub(super) fn with_advice(operation: &str, advice: Option<&str>) -> String {
+    match advice {
+        Some(advice) => format!("{operation}: {advice}"),
+        None => operation.to_owned(),
+    }
+}
+
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(super) const GRANT: &str = "the database's user lacks a privilege; grant it SELECT, INSERT, \
+     UPDATE and DELETE on the ledger's tables, and what the handlers need";
+
+pub(super) const MIGRATE: &str = "a table or a column of the ledger is missing; run `idem migrate`, \
+     and where that finds nothing to do, restore the table";
+
+pub(super) const READ_ONLY: &str = "this database can only be read, as a replica can; connect to the \
+     primary, or to one that can be written";
 
 /// Begins a transaction on a connection of the pool.
 ///

@@ -51,7 +51,7 @@ pub(super) fn proves(name: &str, conditions: &[(bool, &str)]) -> Result<(), Stor
 /// An integer that every engine has.
 pub(super) fn integer(value: i128) -> Result<i64, StoreError> {
     i64::try_from(value).map_err(|_| {
-        StoreError::found("a key of a constraint has an integer beyond 64 bits", Fault::Refused)
+        StoreError::found("a key of a constraint has an integer beyond 64 bits", Fault::Unstorable)
     })
 }
 

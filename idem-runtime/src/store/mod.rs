@@ -68,6 +68,11 @@ pub trait Store: Clone + Send + Sync + 'static {
     /// Where the engine has no schemas.
     fn with_names(self, names: Names) -> Result<Self, StoreError>;
 
+    /// How many transactions can be open at once, where that is bounded by connections.
+    fn transactions_max(&self) -> Option<u32> {
+        None
+    }
+
     /// Opens a transaction at read committed, or what the engine has in its place.
     fn begin(&self) -> impl Future<Output = Result<Self::Transaction, StoreError>> + Send;
 
@@ -183,6 +188,13 @@ pub trait Store: Clone + Send + Sync + 'static {
         scope: &str,
         rows_max: u32,
     ) -> impl Future<Output = Result<Option<u64>, StoreError>> + Send;
+
+    /// How old the oldest claim of a scope is by the database's clock, in seconds; `None` if there is
+    /// none.
+    fn oldest_claim_age(
+        &self,
+        scope: &str,
+    ) -> impl Future<Output = Result<Option<i64>, StoreError>> + Send;
 
     /// Up to when the claims of a scope have been pruned, in seconds since 1970; 0 if never.
     fn pruned_before(
@@ -335,6 +347,9 @@ impl<S: Store> Work<S> for Tx<S> {
             Err(error) if error.fault == Fault::InDoubt => {
                 settle_doubt(store, claimed, id, error).await
             }
+            Err(error) if error.fault == Fault::Unavailable => {
+                Err(StoreError::new(ROLLED_BACK, Fault::Unavailable, error))
+            }
             committed => committed,
         }
     }
@@ -416,6 +431,16 @@ pub(crate) async fn register<S: Store>(store: &S, scope: &ScopeKeys) -> Result<(
     Err(StoreError::found(problem, Fault::Refused))
 }
 
+/// Claims a key that no message has, and takes it back: what would keep every message from being
+/// claimed shows at start.
+pub(crate) async fn try_claim<S: Store>(store: &S, scope: &'static str) -> Result<(), StoreError> {
+    let digest = Digest::random();
+    let mut transaction = Tx::begin(store).await?;
+    let claimed = transaction.claim(&Claim { scope, digest, same: Fingerprint::default() }).await;
+    Work::<S>::rollback(transaction).await?;
+    claimed.map(|_| ())
+}
+
 /// Prunes in a step of its own, which ends by itself.
 pub(crate) async fn prune<S: Store>(
     store: &S,
@@ -425,6 +450,16 @@ pub(crate) async fn prune<S: Store>(
     let (store, scope) = (store.clone(), scope.to_owned());
     let pruned = Step::new(async move { store.prune(&scope, rows_max).await });
     in_time("prune", Fault::Unavailable, pruned).await
+}
+
+pub(crate) async fn oldest_claim_age<S: Store>(
+    store: &S,
+    scope: &str,
+) -> Result<Option<Duration>, StoreError> {
+    let age = store.oldest_claim_age(scope);
+    let age = in_time("read the oldest claim", Fault::Unavailable, age).await?;
+    // Less than nothing after the clock was set back.
+    Ok(age.map(|seconds| Duration::from_secs(u64::try_from(seconds).unwrap_or(0))))
 }
 
 pub(crate) async fn keep_alive<S: Store>(
@@ -636,7 +671,11 @@ pub enum Fault {
     InDoubt,
     /// The handler ended or replaced its transaction; what it wrote may be committed in part.
     Broken,
-    /// The database refused the statement.
+    /// The database can never take a value of the statement, such as a text that is longer than its
+    /// column: the same message would fail for ever.
+    Unstorable,
+    /// The database refused the statement for another reason, which may pass: the row that a foreign
+    /// key asks for may come with a later message, and a privilege may be granted.
     Refused,
 }
 
@@ -678,7 +717,8 @@ const NOTHING_TO_CLAIM_IN: &str =
     "without a transaction there is nothing to claim in; use level 0, or `Tx<_>`";
 
 const ROLLED_BACK: &str = "the connection was lost before the commit, and the transaction was \
-     rolled back";
+     rolled back; where this happens to the same handler again and again, look whether it waits for \
+     something else inside its transaction: servers end sessions that idle for too long";
 
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite", feature = "sqlserver"))]
 const NESTED_TRANSACTION: &str = "the handler left a transaction open inside its own; commit it or \

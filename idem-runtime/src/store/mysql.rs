@@ -70,10 +70,8 @@ impl Mysql {
     /// When the URL cannot be read or the database cannot be reached now. The error names host and
     /// database, never the password.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
-        let options: MySqlConnectOptions = url.parse().map_err(|error| {
-            let advice = format!("the database URL cannot be read; {URL_EXAMPLE}");
-            StoreError::new(advice, Fault::Refused, error)
-        })?;
+        let options: MySqlConnectOptions =
+            driver::options(url, &["mysql", "mariadb"], URL_EXAMPLE)?;
         connect_once(&options).await?;
         let pool = MySqlPoolOptions::new()
             .max_connections(CONNECTIONS_MAX)
@@ -110,13 +108,14 @@ async fn connect_once(options: &MySqlConnectOptions) -> Result<(), StoreError> {
         let advice = format!("the database URL names no database; {URL_EXAMPLE}");
         return Err(StoreError::found(advice, Fault::Refused));
     };
-    let connection = MySqlConnection::connect_with(options).await.map_err(|error| {
-        let advice = format!(
-            "cannot connect to MariaDB or MySQL database `{database}` at {host}:{port}; \
+    let connection =
+        driver::connect(MySqlConnection::connect_with(options)).await.map_err(|error| {
+            let advice = format!(
+                "cannot connect to MariaDB or MySQL database `{database}` at {host}:{port}; \
              check that it runs, and the URL's user and password"
-        );
-        StoreError::new(advice, fault(&error), error)
-    })?;
+            );
+            StoreError::new(advice, fault(&error), error)
+        })?;
     connection.close().await.ok();
     Ok(())
 }
@@ -200,6 +199,10 @@ impl Store for Mysql {
     fn with_names(self, names: Names) -> Result<Self, StoreError> {
         let names = ledger::without_schema(names, "this engine")?;
         Ok(Self { names, ..self })
+    }
+
+    fn transactions_max(&self) -> Option<u32> {
+        Some(self.transactions.options().get_max_connections())
     }
 
     async fn begin(&self) -> Result<MysqlTransaction, StoreError> {
@@ -414,9 +417,11 @@ impl Store for Mysql {
                 Fault::Contention => Fault::Contention,
                 // No constraint is deferred here. What else goes wrong, such as an interruption
                 // or a full disk, leaves open how far the commit came.
-                Fault::Unavailable | Fault::Refused | Fault::InDoubt | Fault::Broken => {
-                    Fault::InDoubt
-                }
+                Fault::Unavailable
+                | Fault::Refused
+                | Fault::Unstorable
+                | Fault::InDoubt
+                | Fault::Broken => Fault::InDoubt,
             };
             StoreError::new("commit", fault, error)
         })?;
@@ -452,6 +457,16 @@ impl Store for Mysql {
         // Closing gives the lock back, whatever happened.
         connection.close().await.ok();
         pruned.map_err(failed("prune"))
+    }
+
+    async fn oldest_claim_age(&self, scope: &str) -> Result<Option<i64>, StoreError> {
+        const AGE: &str = "SELECT CAST(unix_timestamp() - unix_timestamp(min(claimed_at)) AS SIGNED) \
+             FROM idem_claim WHERE scope = ?";
+        sqlx::query_scalar(self.names.sql(AGE))
+            .bind(scope)
+            .fetch_one(&self.pool)
+            .await
+            .map_err(failed("read the oldest claim"))
     }
 
     async fn migrate(&self) -> Result<(), StoreError> {
@@ -595,8 +610,11 @@ async fn prune_alone(
             (SELECT from_unixtime(seen_at - greatest(horizon, retention) - downtime) \
              FROM idem_scope WHERE scope = ?) \
         ORDER BY claimed_at LIMIT ?";
-    // In zones with summer time an hour comes twice a year.
-    connection.execute("SET time_zone = '+00:00', autocommit = 1").await?;
+    // In zones with summer time an hour comes twice a year. At a higher level of isolation the gaps
+    // between the rows would be locked, and new claims that belong there found busy.
+    const SETTINGS: &str = "SET time_zone = '+00:00', autocommit = 1; \
+         SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
+    connection.execute(SETTINGS).await?;
     let locked: i64 = sqlx::query_scalar(LOCK).fetch_one(&mut *connection).await?;
     if locked == 0 {
         return Ok(None);
@@ -610,6 +628,9 @@ async fn prune_alone(
         .execute(&mut *transaction)
         .await?;
     transaction.commit().await?;
+    // The server notices only later that the connection was closed, and the next batch would find
+    // this one at work.
+    connection.execute("DO release_lock(concat('idemp:', sha1(database())))").await?;
     Ok(Some(deleted.rows_affected()))
 }
 
@@ -676,7 +697,20 @@ async fn version(
 }
 
 fn failed(operation: &'static str) -> impl Fn(sqlx::Error) -> StoreError {
-    move |error| StoreError::new(operation, fault(&error), error)
+    move |error| {
+        let operation = driver::with_advice(operation, advice(&error));
+        StoreError::new(operation, fault(&error), error)
+    }
+}
+
+fn advice(error: &sqlx::Error) -> Option<&'static str> {
+    match number(error)? {
+        // For the database, the table, the column.
+        1044 | 1142 | 1143 => Some(driver::GRANT),
+        NO_SUCH_TABLE | 1054 => Some(driver::MIGRATE),
+        1290 | 1792 | 1836 => Some(driver::READ_ONLY),
+        _ => None,
+    }
 }
 
 const DUPLICATE_ENTRY: u16 = 1062;
@@ -709,6 +743,9 @@ fn server_fault(error: &dyn DatabaseError) -> Fault {
         1044 | 1045 | 1698 | 1129 | 1130 => Fault::Unavailable,
         // Shutdown, node of a cluster not ready, connection killed, connection idle for too long.
         1053 | 1047 | 1927 | 4031 => Fault::Unavailable,
+        // A text that is too long, malformed for its column or not in its encoding. A number that is
+        // out of range may be the sum with another row's.
+        1292 | 1300 | 1366 | 1406 => Fault::Unstorable,
         // A read-only replica, as during a fail-over.
         1290 | 1792 | 1836 => Fault::Unavailable,
         _ => Fault::Refused,

@@ -8,6 +8,7 @@ use std::time::Duration;
 use sqlx::error::DatabaseError;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgDatabaseError, PgPool, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Connection, Executor, QueryBuilder, Row};
+use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::driver::Agreement;
@@ -53,11 +54,8 @@ impl Postgres {
     /// When the URL cannot be read or the database cannot be reached now. The error names host and
     /// database, never the password.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
-        let options: PgConnectOptions = url.parse().map_err(|error| {
-            let advice = "the database URL cannot be read; \
-                write `postgres://user:password@host:port/database`";
-            StoreError::new(advice, Fault::Refused, error)
-        })?;
+        let advice = "write `postgres://user:password@host:port/database`";
+        let options: PgConnectOptions = driver::options(url, &["postgres", "postgresql"], advice)?;
         connect_once(&options).await?;
         let pool = PgPoolOptions::new()
             .max_connections(CONNECTIONS_MAX)
@@ -82,16 +80,17 @@ impl Postgres {
 
 /// The pool would keep trying a database that is down; at start its error is wanted at once.
 async fn connect_once(options: &PgConnectOptions) -> Result<(), StoreError> {
-    let connection = PgConnection::connect_with(options).await.map_err(|error| {
-        let advice = format!(
-            "cannot connect to PostgreSQL database `{}` at {}:{}; \
+    let connection =
+        driver::connect(PgConnection::connect_with(options)).await.map_err(|error| {
+            let advice = format!(
+                "cannot connect to PostgreSQL database `{}` at {}:{}; \
              check that it runs, and the URL's user and password",
-            options.get_database().unwrap_or(options.get_username()),
-            options.get_host(),
-            options.get_port(),
-        );
-        StoreError::new(advice, fault(&error), error)
-    })?;
+                options.get_database().unwrap_or(options.get_username()),
+                options.get_host(),
+                options.get_port(),
+            );
+            StoreError::new(advice, fault(&error), error)
+        })?;
     connection.close().await.ok();
     Ok(())
 }
@@ -220,6 +219,10 @@ impl Store for Postgres {
 
     fn with_names(self, names: Names) -> Result<Self, StoreError> {
         Ok(Self { names, ..self })
+    }
+
+    fn transactions_max(&self) -> Option<u32> {
+        Some(self.pool.options().get_max_connections())
     }
 
     async fn begin(&self) -> Result<PostgresTransaction, StoreError> {
@@ -434,9 +437,11 @@ impl Store for Postgres {
         let error = not_committed(error);
         match error.fault {
             Fault::InDoubt => Err(error),
-            Fault::Contention | Fault::Unavailable | Fault::Broken | Fault::Refused => {
-                Err(super::give_up::<Self>(transaction, error).await)
-            }
+            Fault::Contention
+            | Fault::Unavailable
+            | Fault::Broken
+            | Fault::Unstorable
+            | Fault::Refused => Err(super::give_up::<Self>(transaction, error).await),
         }
     }
 
@@ -500,6 +505,16 @@ impl Store for Postgres {
         Ok(Some(deleted.rows_affected()))
     }
 
+    async fn oldest_claim_age(&self, scope: &str) -> Result<Option<i64>, StoreError> {
+        const AGE: &str = "SELECT extract(epoch FROM now() - min(claimed_at))::bigint \
+             FROM idem_claim WHERE scope = $1";
+        sqlx::query_scalar(self.names.sql(AGE))
+            .bind(scope)
+            .fetch_one(&self.pool)
+            .await
+            .map_err(failed("read the oldest claim"))
+    }
+
     async fn migrate(&self) -> Result<(), StoreError> {
         let mut transaction = self.pool.begin().await.map_err(failed("migrate"))?;
         sqlx::query("SELECT pg_advisory_xact_lock($1)")
@@ -536,9 +551,62 @@ impl Store for Postgres {
             Err(error) if code(&error).as_deref() == Some("42P01") => 0,
             found => found.map_err(failed("read the ledger's version"))?,
         };
-        migration::check(Self::MIGRATIONS, found)
+        migration::check(Self::MIGRATIONS, found)?;
+        self.check_statements().await
     }
 }
+
+impl Postgres {
+    /// Whether a statement that was prepared is there again in the connection's next transaction. A
+    /// pooler in transaction mode gives that another session of the server, while a second connection
+    /// holds the one that it has just given back. Others may come in between, so this is done often.
+    async fn check_statements(&self) -> Result<(), StoreError> {
+        if self.pool.options().get_max_connections() < 2 {
+            return Ok(());
+        }
+        let failed = failed("prepare a statement");
+        let mut one = self.pool.acquire().await.map_err(&failed)?;
+        // A pool that is busy is no reason to refuse it.
+        let Ok(mut other) = self.pool.acquire().await else { return Ok(()) };
+        let found = async {
+            for _ in 0..STATEMENT_ROUNDS {
+                find_statement(&mut one).await?;
+                other.execute("BEGIN").await?;
+                find_statement(&mut one).await?;
+                other.execute("ROLLBACK").await?;
+            }
+            Ok(())
+        };
+        let found = timeout(STATEMENT_TIMEOUT, found).await;
+        // The one may be waiting for a session that the other has.
+        one.close_on_drop();
+        other.close_on_drop();
+        // Without an answer there is no telling.
+        found.unwrap_or(Ok(())).map_err(failed)
+    }
+}
+
+/// Runs a statement that is prepared once, and refuses the answer of another one of its name.
+async fn find_statement(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    let answer: String = sqlx::query_scalar("SELECT 'this is the statement of idem'")
+        .fetch_one(connection)
+        .await
+        .map_err(|error| match error {
+            sqlx::Error::ColumnDecode { .. } | sqlx::Error::RowNotFound => another_statement(),
+            error => error,
+        })?;
+    if answer == "this is the statement of idem" { Ok(()) } else { Err(another_statement()) }
+}
+
+fn another_statement() -> sqlx::Error {
+    sqlx::Error::Protocol(LOSES_STATEMENTS.to_owned())
+}
+
+const STATEMENT_ROUNDS: u32 = 10;
+const STATEMENT_TIMEOUT: Duration = Duration::from_secs(5);
+
+const LOSES_STATEMENTS: &str = "a pooler between here and PostgreSQL loses prepared statements; let \
+     it keep them, as PgBouncer 1.21 and later do with `max_prepared_statements`, or pool by session";
 
 fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
@@ -617,7 +685,21 @@ fn advisory_key(digest: Digest) -> i64 {
 }
 
 fn failed(operation: &'static str) -> impl Fn(sqlx::Error) -> StoreError {
-    move |error| StoreError::new(operation, fault(&error), error)
+    move |error| {
+        let operation = driver::with_advice(operation, advice(&error));
+        StoreError::new(operation, fault(&error), error)
+    }
+}
+
+fn advice(error: &sqlx::Error) -> Option<&'static str> {
+    match code(error)?.as_str() {
+        "42501" => Some(driver::GRANT),
+        "42P01" | "42703" => Some(driver::MIGRATE),
+        "25006" => Some(driver::READ_ONLY),
+        // It is not there, it is there already, or another one has its name.
+        "26000" | "42P05" | "08P01" => Some(LOSES_STATEMENTS),
+        _ => None,
+    }
 }
 
 /// What an error of the guard or of the commit means.
@@ -653,6 +735,11 @@ fn server_fault(error: &dyn DatabaseError) -> Fault {
         "57P01" | "57P02" | "57P03" | "57P04" | "25P03" => Fault::Unavailable,
         // A read-only replica, as during a fail-over.
         "25006" => Fault::Unavailable,
+        // A text or a date that is too long, malformed or not in the encoding, such as one with NUL.
+        // Other data exceptions, such as a division by zero, may be about other rows' values too.
+        "22001" | "22007" | "22008" | "22021" | "22P02" | "22P05" => Fault::Unstorable,
+        // A prepared statement that is not there, or is there already, behind a pooler.
+        "26000" | "42P05" => Fault::Unavailable,
         // Connection exceptions, insufficient resources, wrong role or password.
         code if ["08", "53", "28"].iter().any(|class| code.starts_with(class)) => {
             Fault::Unavailable

@@ -49,10 +49,8 @@ impl Sqlite {
     ///
     /// When the URL cannot be read or the file cannot be opened.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
-        let options: SqliteConnectOptions = url.parse().map_err(|error| {
-            let advice = "the database URL cannot be read; write `sqlite://path/to/file.db`";
-            StoreError::new(advice, Fault::Refused, error)
-        })?;
+        let advice = "write `sqlite://path/to/file.db`";
+        let options: SqliteConnectOptions = driver::options(url, &["sqlite"], advice)?;
         let options = options
             .create_if_missing(true)
             .journal_mode(SqliteJournalMode::Wal)
@@ -378,6 +376,15 @@ impl Store for Sqlite {
         Ok(Some(deleted.rows_affected()))
     }
 
+    async fn oldest_claim_age(&self, scope: &str) -> Result<Option<i64>, StoreError> {
+        const AGE: &str = "SELECT unixepoch() - min(claimed_at) FROM idem_claim WHERE scope = ?";
+        sqlx::query_scalar(self.names.sql(AGE))
+            .bind(scope)
+            .fetch_one(&self.pool)
+            .await
+            .map_err(failed("read the oldest claim"))
+    }
+
     async fn migrate(&self) -> Result<(), StoreError> {
         let mut transaction =
             self.pool.begin_with("BEGIN IMMEDIATE").await.map_err(failed("migrate"))?;
@@ -459,7 +466,26 @@ async fn find(
 }
 
 fn failed(operation: &'static str) -> impl Fn(sqlx::Error) -> StoreError {
-    move |error| StoreError::new(operation, fault(&error), error)
+    move |error| {
+        let operation = driver::with_advice(operation, advice(&error));
+        StoreError::new(operation, fault(&error), error)
+    }
+}
+
+fn advice(error: &sqlx::Error) -> Option<&'static str> {
+    let error = error.as_database_error()?;
+    match primary(error) {
+        // SQLITE_READONLY.
+        8 => Some(driver::READ_ONLY),
+        // SQLITE_ERROR has no narrower codes; these texts are of its parser.
+        1 if ["no such table", "no such column", "has no column"]
+            .iter()
+            .any(|text| error.message().contains(text)) =>
+        {
+            Some(driver::MIGRATE)
+        }
+        _ => None,
+    }
 }
 
 /// `SQLITE_ERROR` has no narrower code for this; the text has been the same since 2009.
@@ -471,15 +497,29 @@ fn fault(error: &sqlx::Error) -> Fault {
     driver::fault(error, server_fault)
 }
 
+/// The code, extended where it is.
+fn extended(error: &dyn DatabaseError) -> u32 {
+    error.code().and_then(|code| code.parse().ok()).unwrap_or_default()
+}
+
+/// The low byte of the extended code.
+fn primary(error: &dyn DatabaseError) -> u32 {
+    extended(error) & 0xff
+}
+
 /// What an error of SQLite before the commit means. Codes: its "Result and Error Codes".
 fn server_fault(error: &dyn DatabaseError) -> Fault {
-    let extended: u32 = error.code().and_then(|code| code.parse().ok()).unwrap_or_default();
-    // The primary code is the low byte of the extended one.
-    match extended & 0xff {
+    // SQLITE_CONSTRAINT_DATATYPE: a value of another type than its column's in a strict table.
+    if extended(error) == 3091 {
+        return Fault::Unstorable;
+    }
+    match primary(error) {
         // SQLITE_BUSY, SQLITE_LOCKED.
         5 | 6 => Fault::Contention,
-        // SQLITE_NOMEM, SQLITE_IOERR, SQLITE_FULL, SQLITE_CANTOPEN.
-        7 | 10 | 13 | 14 => Fault::Unavailable,
+        // SQLITE_NOMEM, SQLITE_READONLY, SQLITE_IOERR, SQLITE_FULL, SQLITE_CANTOPEN.
+        7 | 8 | 10 | 13 | 14 => Fault::Unavailable,
+        // SQLITE_TOOBIG, SQLITE_MISMATCH.
+        18 | 20 => Fault::Unstorable,
         _ => Fault::Refused,
     }
 }

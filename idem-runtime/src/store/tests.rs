@@ -128,6 +128,10 @@ impl Store for Silent {
         Ok(())
     }
 
+    async fn oldest_claim_age(&self, _: &str) -> Result<Option<i64>, StoreError> {
+        Ok(None)
+    }
+
     async fn scopes(&self) -> Result<Vec<String>, StoreError> {
         Ok(Vec::new())
     }

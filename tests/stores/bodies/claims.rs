@@ -8,7 +8,7 @@ use idem_runtime::{Delivery, Outcome, SourceId, execute, execute_batch};
 use tokio::time::sleep;
 
 use super::{assert_counts, assert_outcome};
-use crate::engines::{Engine, delivery};
+use crate::engines::{Engine, delivery, priced};
 
 pub(crate) async fn the_first_delivery_is_done_and_the_second_a_duplicate(engine: &impl Engine) {
     assert_outcome!(engine.place("r1", "ok").await, Outcome::Done(_));
@@ -89,6 +89,30 @@ pub(crate) async fn level_one_goes_by_message_id_and_source<E: Engine>(engine: &
     let outcome = engine.run::<E::ByMessageId>(from("orders", "m-2")).await;
     assert_outcome!(outcome, Outcome::Done(_));
     assert_counts(engine, 3, 3).await;
+}
+
+/// two subscriptions of one topic, in one database, at both levels.
+pub(crate) async fn each_consumer_of_one_event_runs_once<E: Engine>(engine: &E) {
+    let order = priced("r1", 1, "EUR");
+    let from = |subscription: &str| {
+        let entity = format!("events/Subscriptions/{subscription}");
+        Delivery::new(SourceId::new("bus.example.net", &entity), order.body().clone())
+            .with_message_id("m-1")
+    };
+    for subscription in ["billing", "shipping"] {
+        let outcome = engine.run::<E::ByMessageId>(from(subscription)).await;
+        assert_outcome!(outcome, Outcome::Done(_));
+    }
+    assert_outcome!(engine.run::<E::ByKey>(from("billing")).await, Outcome::Done(_));
+    assert_outcome!(engine.run::<E::Receipt>(from("shipping")).await, Outcome::Done(_));
+    assert_counts(engine, 4, 4).await;
+    for subscription in ["billing", "shipping"] {
+        let outcome = engine.run::<E::ByMessageId>(from(subscription)).await;
+        assert_outcome!(outcome, Outcome::Duplicate(_));
+    }
+    assert_outcome!(engine.run::<E::ByKey>(from("shipping")).await, Outcome::Duplicate(_));
+    assert_outcome!(engine.run::<E::Receipt>(from("billing")).await, Outcome::Duplicate(_));
+    assert_counts(engine, 4, 4).await;
 }
 
 pub(crate) async fn level_one_without_message_id_is_rejected<E: Engine>(engine: &E) {

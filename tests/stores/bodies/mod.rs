@@ -5,8 +5,11 @@ pub(crate) mod claims;
 pub(crate) mod constraints;
 pub(crate) mod contention;
 pub(crate) mod failures;
+pub(crate) mod pools;
+pub(crate) mod processes;
 pub(crate) mod pruning;
 pub(crate) mod replies;
+pub(crate) mod start;
 pub(crate) mod transactions;
 
 use idem_runtime::Outcome;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use idem_runtime::horizon::Retention;
 use idem_runtime::store::{ScopeKeys, Store};
-use idem_runtime::{Outcome, Pruned, prune};
+use idem_runtime::{Outcome, Pruned, oldest_claim_age, prune};
 use time::OffsetDateTime;
 
 use super::{assert_counts, assert_outcome};
@@ -182,6 +182,33 @@ pub(crate) async fn pruners_that_start_together_delete_each_claim_once<E: Engine
     let deleted: u64 = futures_util::future::join_all(pruners).await.into_iter().sum();
     assert_eq!(deleted, 50);
     assert_counts(engine, 50, 0).await;
+}
+
+/// P-06: messages never cease, and each round of them grows old while the next is handled.
+pub(crate) async fn pruning_keeps_pace_with_a_constant_load<E: Engine>(engine: &E) {
+    const ROUNDS: u64 = 12;
+    const EACH: u64 = 20;
+    start(engine, PLACE, hours(3)).await;
+    assert_eq!(oldest_claim_age(engine.store(), PLACE).await.expect("read"), None);
+    let mut deleted = 0;
+    for round in 0..ROUNDS {
+        let load = async {
+            for number in 0..EACH {
+                let outcome = engine.place(&format!("r{round}.{number}"), "ok").await;
+                assert_outcome!(outcome, Outcome::Done(_));
+            }
+        };
+        let pruning = prune(engine.store(), Some(PLACE), |_| {});
+        let ((), pruned) = tokio::join!(load, pruning);
+        let Ok(Pruned::All(more)) = pruned else { panic!("{pruned:?}") };
+        deleted += more;
+        let oldest = oldest_claim_age(engine.store(), PLACE).await.expect("read").expect("some");
+        assert!(oldest < hours(4), "round {round}: {oldest:?}");
+        engine.execute(&E::age_claims(1)).await;
+    }
+    assert!(deleted >= (ROUNDS - 5) * EACH, "{deleted}");
+    let left = i64::try_from(ROUNDS * EACH - deleted).expect("a few");
+    assert_counts(engine, i64::try_from(ROUNDS * EACH).expect("a few"), left).await;
 }
 
 pub(crate) async fn what_the_keys_of_a_scope_are_made_of_is_written_once<E: Engine>(engine: &E) {

@@ -17,8 +17,9 @@ macro_rules! handlers {
             tx: &mut Tx<$store>,
             order: Order,
             State(gate): State<Gate>,
+            State(store): State<$store>,
         ) -> Result<(), Failure> {
-            insert_and(tx, order, gate).await
+            insert_and(tx, order, gate, &store).await
         }
 
         /// Returns another number each time that it runs.
@@ -39,10 +40,11 @@ macro_rules! handlers {
             tx: &mut Tx<$store>,
             orders: Vec<Order>,
             State(gate): State<Gate>,
+            State(store): State<$store>,
         ) -> Result<(), Failure> {
             gate.batches.lock().expect("nobody panics with it").push(orders.len());
             for order in orders {
-                insert_and(tx, order, gate.clone()).await?;
+                insert_and(tx, order, gate.clone(), &store).await?;
             }
             Ok(())
         }
@@ -96,8 +98,9 @@ macro_rules! handlers {
             tx: &mut Tx<$store>,
             order: Order,
             State(gate): State<Gate>,
+            State(store): State<$store>,
         ) -> Result<(), Failure> {
-            insert_and(tx, order, gate).await
+            insert_and(tx, order, gate, &store).await
         }
 
         #[idempotent(level = 0, scope = "test.idempotent")]
@@ -105,11 +108,17 @@ macro_rules! handlers {
             tx: &mut Tx<$store>,
             order: Order,
             State(gate): State<Gate>,
+            State(store): State<$store>,
         ) -> Result<(), Failure> {
-            insert_and(tx, order, gate).await
+            insert_and(tx, order, gate, &store).await
         }
 
-        async fn insert_and(tx: &mut Tx<$store>, order: Order, gate: Gate) -> Result<(), Failure> {
+        async fn insert_and(
+            tx: &mut Tx<$store>,
+            order: Order,
+            gate: Gate,
+            store: &$store,
+        ) -> Result<(), Failure> {
             insert(tx, order.customer_id, &order.external_ref.replace('\0', "<NUL>")).await?;
             match order.then {
                 Then::Ok => {}
@@ -145,6 +154,15 @@ macro_rules! handlers {
                     }
                 }
                 Then::Insert(text) => insert(tx, order.customer_id, &text).await?,
+                Then::ReadElsewhere => {
+                    read_elsewhere(&store).await?;
+                }
+                Then::ReadAndWrite => {
+                    let amount = read_balance(tx).await?;
+                    sleep(Duration::from_millis(1)).await;
+                    let write = format!("UPDATE balances SET amount = {} WHERE id = 1", amount + 1);
+                    run(tx, write).await?;
+                }
             }
             Ok(())
         }
@@ -176,6 +194,16 @@ macro_rules! statements {
         async fn run(tx: &mut Tx<$store>, sql: String) -> Result<(), sqlx::Error> {
             sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut **tx).await?;
             Ok(())
+        }
+
+        async fn read_elsewhere(store: &$store) -> Result<(), sqlx::Error> {
+            sqlx::query("SELECT count(*) FROM effects").fetch_one(store.pool()).await?;
+            Ok(())
+        }
+
+        async fn read_balance(tx: &mut Tx<$store>) -> Result<i64, sqlx::Error> {
+            let read = "SELECT amount FROM balances WHERE id = 1";
+            sqlx::query_scalar(read).fetch_one(&mut **tx).await
         }
 
         async fn count_effects(tx: &mut Tx<$store>) -> Result<(), sqlx::Error> {

@@ -3,6 +3,8 @@
 use crate::engines::Server;
 use idem_runtime::store::Mysql;
 use idem_tests::database::{MARIADB_URL, MYSQL_URL, MysqlDatabase};
+use sqlx::Executor;
+use sqlx::mysql::MySqlPoolOptions;
 
 super::handlers::handlers!(Mysql);
 super::handlers::statements!(
@@ -52,12 +54,22 @@ impl super::Engine for OnMysql {
     type AllAtOnce = AllAtOnceHandler;
     type Receipts = ReceiptsHandler;
 
+    const HANDLER: ByKeyHandler = ByKeyHandler;
     const ERRORS_DOOM: bool = false;
     const GOES_ON_WITHOUT_TRANSACTION: bool = false;
     const KNOWS_FATES: bool = false;
     const FIRST_COLUMNS: &'static str = "digest, scope, holder, claimed_at";
     const DDL_COMMITS: bool = true;
     const TAKES_NUL: bool = true;
+    const HAS_OWN_CONNECTIONS: bool = true;
+    const TYPED: &'static str = "CREATE TABLE typed (short varchar(3), day date, number bigint)";
+    const UNSTORABLE: &'static [&'static str] = &[
+        "INSERT INTO typed (short) VALUES ('long')",
+        "INSERT INTO typed (day) VALUES ('some day')",
+        "INSERT INTO typed (day) VALUES ('2026-02-30')",
+        "INSERT INTO typed (number) VALUES ('a lot')",
+        "INSERT INTO typed (short) VALUES (x'ff')",
+    ];
     const TRIGGER: &'static str = "CREATE TRIGGER invoice AFTER INSERT ON customers FOR EACH ROW \
          INSERT INTO invoices (number) VALUES (1)";
     // MariaDB reads the comments that begin with M, MySQL those with a number.
@@ -80,12 +92,56 @@ impl super::Engine for OnMysql {
         &self.database.store
     }
 
+    fn url(&self) -> &str {
+        &self.database.url
+    }
+
     fn gate(&self) -> &Gate {
         &self.gate
     }
 
     async fn with_one_connection(&self) -> Mysql {
         self.database.with_connections(1)
+    }
+
+    async fn with_few_connections(&self, connections: u32, patience: Duration) -> Mysql {
+        let options = self.database.store.pool().connect_options().as_ref().clone();
+        let pool = MySqlPoolOptions::new().max_connections(connections).acquire_timeout(patience);
+        Mysql::from_pool(pool.connect_lazy_with(options))
+    }
+
+    async fn in_german(&self) -> Option<(Mysql, &'static str)> {
+        let options = self.database.store.pool().connect_options().as_ref().clone();
+        let pool = MySqlPoolOptions::new().max_connections(4).after_connect(|connection, _| {
+            Box::pin(async move {
+                connection.execute("SET SESSION lc_messages = 'de_DE'").await?;
+                Ok(())
+            })
+        });
+        Some((Mysql::from_pool(pool.connect_lazy_with(options)), "Doppelter Eintrag"))
+    }
+
+    async fn as_user_with(&self, privileges: &[&str]) -> Option<(Mysql, String)> {
+        let name = format!("idem_{:08x}", fastrand::u32(..));
+        self.execute(&format!("CREATE USER {name} IDENTIFIED BY 'secret'")).await;
+        for privilege in privileges {
+            self.execute(&format!("GRANT {privilege} TO {name}")).await;
+        }
+        let options = self.database.store.pool().connect_options().as_ref().clone();
+        let options = options.username(&name).password("secret");
+        let pool = MySqlPoolOptions::new().max_connections(4).connect_lazy_with(options);
+        Some((Mysql::from_pool(pool), format!("DROP USER {name}")))
+    }
+
+    async fn reading_only(&self) -> Option<Mysql> {
+        let options = self.database.store.pool().connect_options().as_ref().clone();
+        let pool = MySqlPoolOptions::new().max_connections(4).after_connect(|connection, _| {
+            Box::pin(async move {
+                connection.execute("SET SESSION TRANSACTION READ ONLY").await?;
+                Ok(())
+            })
+        });
+        Some(Mysql::from_pool(pool.connect_lazy_with(options)))
     }
 
     async fn in_time_zone(&self, zone: &str) -> Mysql {

@@ -3,6 +3,7 @@
 use crate::engines::Server;
 use idem_runtime::store::Postgres;
 use idem_tests::database::PostgresDatabase;
+use sqlx::postgres::PgPoolOptions;
 
 super::handlers::handlers!(Postgres);
 super::handlers::statements!(
@@ -41,12 +42,23 @@ impl super::Engine for OnPostgres {
     type AllAtOnce = AllAtOnceHandler;
     type Receipts = ReceiptsHandler;
 
+    const HANDLER: ByKeyHandler = ByKeyHandler;
     const ERRORS_DOOM: bool = true;
     const GOES_ON_WITHOUT_TRANSACTION: bool = true;
     const KNOWS_FATES: bool = true;
     const FIRST_COLUMNS: &'static str = "digest, scope, claimed_at";
     const DDL_COMMITS: bool = false;
     const TAKES_NUL: bool = false;
+    const HAS_OWN_CONNECTIONS: bool = false;
+    const TYPED: &'static str = "CREATE TABLE typed (short varchar(3), day date, number bigint, \
+         document jsonb)";
+    const UNSTORABLE: &'static [&'static str] = &[
+        "INSERT INTO typed (short) VALUES ('long')",
+        "INSERT INTO typed (day) VALUES ('some day')",
+        "INSERT INTO typed (day) VALUES ('2026-02-30')",
+        "INSERT INTO typed (number) VALUES ('a lot')",
+        r#"INSERT INTO typed (document) VALUES ('{"a": "\u0000"}')"#,
+    ];
     const TRIGGER: &'static str = "CREATE FUNCTION invoice() RETURNS trigger LANGUAGE plpgsql AS \
          'BEGIN INSERT INTO invoices (number) VALUES (1); RETURN NEW; END'; \
          CREATE TRIGGER invoice AFTER INSERT ON customers FOR EACH ROW EXECUTE FUNCTION invoice()";
@@ -61,12 +73,56 @@ impl super::Engine for OnPostgres {
         &self.database.store
     }
 
+    fn url(&self) -> &str {
+        &self.database.url
+    }
+
     fn gate(&self) -> &Gate {
         &self.gate
     }
 
     async fn with_one_connection(&self) -> Postgres {
         self.database.with_connections(1)
+    }
+
+    async fn with_few_connections(&self, connections: u32, patience: Duration) -> Postgres {
+        let options = self.database.store.pool().connect_options().as_ref().clone();
+        let pool = PgPoolOptions::new().max_connections(connections).acquire_timeout(patience);
+        Postgres::from_pool(pool.connect_lazy_with(options))
+    }
+
+    async fn in_german(&self) -> Option<(Postgres, &'static str)> {
+        let german = "SELECT set_config('lc_messages', 'de_DE.UTF-8', true)";
+        if sqlx::query(german).execute(self.database.store.pool()).await.is_err() {
+            idem_tests::database::left_out(
+                "PostgreSQL in German, for it lacks the locale de_DE.UTF-8",
+            );
+            return None;
+        }
+        let options = self.database.store.pool().connect_options().as_ref().clone();
+        let options = options.options([("lc_messages", "de_DE.UTF-8")]);
+        let pool = PgPoolOptions::new().max_connections(4).connect_lazy_with(options);
+        Some((Postgres::from_pool(pool), "doppelter Schlüsselwert"))
+    }
+
+    async fn as_user_with(&self, privileges: &[&str]) -> Option<(Postgres, String)> {
+        let name = format!("idem_test_user_{:08x}", fastrand::u32(..));
+        self.execute(&format!("CREATE ROLE {name} LOGIN PASSWORD 'secret'")).await;
+        for privilege in privileges {
+            self.execute(&format!("GRANT {privilege} TO {name}")).await;
+        }
+        let options = self.database.store.pool().connect_options().as_ref().clone();
+        let options = options.username(&name).password("secret");
+        let pool = PgPoolOptions::new().max_connections(4).connect_lazy_with(options);
+        Some((Postgres::from_pool(pool), format!("DROP OWNED BY {name}; DROP ROLE {name}")))
+    }
+
+    async fn reading_only(&self) -> Option<Postgres> {
+        let options = self.database.store.pool().connect_options().as_ref().clone();
+        let options = options.options([("default_transaction_read_only", "on")]);
+        Some(Postgres::from_pool(
+            PgPoolOptions::new().max_connections(4).connect_lazy_with(options),
+        ))
     }
 
     async fn in_time_zone(&self, zone: &str) -> Postgres {

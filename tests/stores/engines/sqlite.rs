@@ -3,6 +3,7 @@
 use crate::engines::Server;
 use idem_runtime::store::Sqlite;
 use idem_tests::database::SqliteFile;
+use sqlx::sqlite::SqlitePoolOptions;
 
 super::handlers::handlers!(Sqlite);
 super::handlers::statements!(
@@ -41,12 +42,18 @@ impl super::Engine for OnSqlite {
     type AllAtOnce = AllAtOnceHandler;
     type Receipts = ReceiptsHandler;
 
+    const HANDLER: ByKeyHandler = ByKeyHandler;
     const ERRORS_DOOM: bool = false;
     const GOES_ON_WITHOUT_TRANSACTION: bool = true;
     const KNOWS_FATES: bool = false;
     const FIRST_COLUMNS: &'static str = "digest, scope, claimed_at";
     const DDL_COMMITS: bool = false;
     const TAKES_NUL: bool = true;
+    const HAS_OWN_CONNECTIONS: bool = false;
+    const TYPED: &'static str =
+        "CREATE TABLE typed (id INTEGER PRIMARY KEY, number INTEGER) STRICT";
+    const UNSTORABLE: &'static [&'static str] =
+        &["INSERT INTO typed (number) VALUES ('a lot')", "INSERT INTO typed (id) VALUES ('a lot')"];
     const TRIGGER: &'static str = "CREATE TRIGGER invoice AFTER INSERT ON customers BEGIN \
          INSERT INTO invoices (number) VALUES (1); END";
     const SERVER: Option<Server> = None;
@@ -55,12 +62,37 @@ impl super::Engine for OnSqlite {
         &self.file.store
     }
 
+    fn url(&self) -> &str {
+        &self.file.url
+    }
+
     fn gate(&self) -> &Gate {
         &self.gate
     }
 
     async fn with_one_connection(&self) -> Sqlite {
         self.file.store.clone()
+    }
+
+    async fn with_few_connections(&self, connections: u32, patience: Duration) -> Sqlite {
+        let options = self.file.store.pool().connect_options().as_ref().clone();
+        let pool = SqlitePoolOptions::new().max_connections(connections).acquire_timeout(patience);
+        Sqlite::from_pool(pool.connect_lazy_with(options))
+    }
+
+    /// It knows no other language than English.
+    async fn in_german(&self) -> Option<(Sqlite, &'static str)> {
+        None
+    }
+
+    /// It knows no users.
+    async fn as_user_with(&self, _: &[&str]) -> Option<(Sqlite, String)> {
+        None
+    }
+
+    async fn reading_only(&self) -> Option<Sqlite> {
+        let options = self.file.store.pool().connect_options().as_ref().clone();
+        Some(Sqlite::from_pool(SqlitePoolOptions::new().connect_lazy_with(options.read_only(true))))
     }
 
     /// It has none.

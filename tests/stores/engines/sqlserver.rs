@@ -1,6 +1,6 @@
 //! SQL Server.
 
-use idem_runtime::store::SqlServer;
+use idem_runtime::store::{SqlServer, Store};
 use idem_tests::database::SqlServerDatabase;
 use tiberius::error::Error;
 
@@ -31,6 +31,18 @@ async fn run(tx: &mut Tx<SqlServer>, sql: String) -> Result<(), Error> {
 async fn count_effects(tx: &mut Tx<SqlServer>) -> Result<(), Error> {
     tx.query("SELECT count(*) FROM effects", &[]).await?.into_results().await?;
     Ok(())
+}
+
+async fn read_elsewhere(store: &SqlServer) -> Result<(), Failure> {
+    let mut transaction = store.begin().await?;
+    transaction.query("SELECT count(*) FROM effects", &[]).await?.into_results().await?;
+    SqlServer::rollback(transaction).await;
+    Ok(())
+}
+
+async fn read_balance(tx: &mut Tx<SqlServer>) -> Result<i64, Failure> {
+    let row = tx.query("SELECT amount FROM balances WHERE id = 1", &[]).await?.into_row().await?;
+    Ok(row.and_then(|row| row.get(0)).ok_or("there is no balance")?)
 }
 
 pub(crate) struct OnSqlServer {
@@ -64,12 +76,17 @@ impl super::Engine for OnSqlServer {
     type AllAtOnce = AllAtOnceHandler;
     type Receipts = ReceiptsHandler;
 
+    const HANDLER: ByKeyHandler = ByKeyHandler;
     const ERRORS_DOOM: bool = true;
     const GOES_ON_WITHOUT_TRANSACTION: bool = false;
     const KNOWS_FATES: bool = true;
     const FIRST_COLUMNS: &'static str = "digest, scope, holder, claimed_at";
     const DDL_COMMITS: bool = false;
     const TAKES_NUL: bool = true;
+    const HAS_OWN_CONNECTIONS: bool = true;
+    const TYPED: &'static str = "CREATE TABLE typed (id bigint, number bigint)";
+    // None of its errors is taken for one of the value alone yet.
+    const UNSTORABLE: &'static [&'static str] = &[];
     const TRIGGER: &'static str = "CREATE TRIGGER invoice ON customers AFTER INSERT AS \
          INSERT INTO invoices (number) VALUES (1)";
     // Time-outs of statements and of transactions are the client's here.
@@ -84,12 +101,34 @@ impl super::Engine for OnSqlServer {
         &self.database.store
     }
 
+    fn url(&self) -> &str {
+        &self.database.url
+    }
+
     fn gate(&self) -> &Gate {
         &self.gate
     }
 
     async fn with_one_connection(&self) -> SqlServer {
         self.database.with_connections(1)
+    }
+
+    /// How long a connection is waited for cannot be set here.
+    async fn with_few_connections(&self, connections: u32, _: Duration) -> SqlServer {
+        self.database.with_connections(connections)
+    }
+
+    async fn in_german(&self) -> Option<(SqlServer, &'static str)> {
+        None
+    }
+
+    async fn as_user_with(&self, _: &[&str]) -> Option<(SqlServer, String)> {
+        None
+    }
+
+    /// A session that says so can write all the same.
+    async fn reading_only(&self) -> Option<SqlServer> {
+        None
     }
 
     /// Sessions have no zone here.

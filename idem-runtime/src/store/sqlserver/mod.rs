@@ -414,9 +414,11 @@ impl Store for SqlServer {
         match refused.fault() {
             // Closes the connection: while it lives, the server may not know.
             Fault::InDoubt => Err(refused),
-            Fault::Contention | Fault::Unavailable | Fault::Broken | Fault::Refused => {
-                Err(super::give_up::<Self>(transaction, refused).await)
-            }
+            Fault::Contention
+            | Fault::Unavailable
+            | Fault::Broken
+            | Fault::Unstorable
+            | Fault::Refused => Err(super::give_up::<Self>(transaction, refused).await),
         }
     }
 
@@ -486,6 +488,13 @@ impl Store for SqlServer {
         let deleted = self.run(sql::PRUNE, &[&scope, &i64::from(rows_max)]).await;
         let deleted = deleted.map_err(&failed)?.value::<i32>(0).map_err(&failed)?;
         Ok(u64::try_from(deleted).ok())
+    }
+
+    async fn oldest_claim_age(&self, scope: &str) -> Result<Option<i64>, StoreError> {
+        let failed = failed("read the oldest claim");
+        let answer = self.run(sql::OLDEST_CLAIM_AGE, &[&scope]).await.map_err(&failed)?;
+        let age: i64 = answer.value(0).map_err(&failed)?;
+        Ok(Some(age).filter(|age| *age >= 0))
     }
 
     async fn pruned_before(

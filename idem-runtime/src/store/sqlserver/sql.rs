@@ -220,6 +220,12 @@ pub(super) const PRUNE: &str = alone!(
      SELECT @deleted"
 );
 
+/// In seconds; -1 where there is no claim.
+pub(super) const OLDEST_CLAIM_AGE: &str = alone!(
+    "SELECT coalesce(DATEDIFF_BIG(second, min(claimed_at), sysutcdatetime()), -1) \
+     FROM idem_claim WHERE scope = @P1"
+);
+
 /// Waits for a pruning that runs, whatever the database's default.
 pub(super) const PRUNED_BEFORE: &str =
     "SELECT pruned_before FROM idem_scope WITH (READCOMMITTEDLOCK) WHERE scope = @P1";
@@ -280,6 +286,7 @@ mod tests {
         (KEEP_ALIVE, 3),
         (SCOPES, 0),
         (PRUNE, 2),
+        (OLDEST_CLAIM_AGE, 1),
         (PRUNED_BEFORE, 1),
         (LOCK_MIGRATION, 0),
         (MIGRATED, 0),
