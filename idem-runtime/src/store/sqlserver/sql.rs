@@ -223,7 +223,7 @@ pub(super) const PRUNE: &str = alone!(
 /// In seconds; -1 where there is no claim.
 pub(super) const OLDEST_CLAIM_AGE: &str = alone!(
     "SELECT coalesce(DATEDIFF_BIG(second, min(claimed_at), sysutcdatetime()), -1) \
-     FROM idem_claim WHERE scope = @P1"
+     FROM idem_claim WITH (READCOMMITTEDLOCK) WHERE scope = @P1"
 );
 
 /// Waits for a pruning that runs, whatever the database's default.
