@@ -34,7 +34,7 @@ pub(super) async fn process<S: Store>(
     shared.counters.deliveries.increment();
     let Locked { delivery, lock, lock_remaining } = locked;
     let unsettled = Unsettled::new(&settler, lock);
-    let context = shared.handler.context(delivery);
+    let context = shared.context(delivery);
     let hold = Hold::new();
     let renewal = Renewal {
         settler: &settler,
@@ -126,14 +126,18 @@ impl<S: Store> Shared<S> {
 
     /// What has failed or was busy before would break up one batch after the other.
     async fn execute(&self, context: &Context, is_first: bool) -> Outcome {
-        if let Some(batches) = &self.batches
+        let handler = match self.routes.handler_of(context.delivery()) {
+            Ok(handler) => handler,
+            Err(rejection) => return Outcome::Reject(rejection),
+        };
+        if let Some(batches) = &handler.batches
             && is_first
             && context.delivery().delivery_count() <= 1
             && let Some(outcome) = batches.execute(context).await
         {
             return outcome;
         }
-        self.handler.execute(&self.store, context).await
+        handler.execute(&self.store, context).await
     }
 
     /// Whether the pause passed without the lock being lost or the consumer being stopped.

@@ -5,10 +5,11 @@ mod building;
 mod ledger;
 mod locks;
 mod outages;
+mod routing;
 mod running;
 mod settling;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -170,6 +171,8 @@ struct ScriptedStore {
     /// What the ledger has of the scope, where that is something else.
     registered: Option<ScopeKeys>,
     kept_alive: Arc<Mutex<Vec<Retention>>>,
+    scopes_alive: Arc<Mutex<BTreeSet<String>>>,
+    scopes_pruned: Arc<Mutex<BTreeSet<String>>>,
     prunings: Arc<AtomicUsize>,
 }
 
@@ -266,7 +269,7 @@ impl Store for ScriptedStore {
     }
 
     async fn keep_alive(&self, scope: &str, retention: Retention) -> Result<(), StoreError> {
-        assert_eq!(scope, "test::obey");
+        self.scopes_alive.lock().unwrap().insert(scope.to_owned());
         self.kept_alive.lock().unwrap().push(retention);
         Ok(())
     }
@@ -276,7 +279,7 @@ impl Store for ScriptedStore {
     }
 
     async fn prune(&self, scope: &str, _: u32) -> Result<Option<u64>, StoreError> {
-        assert_eq!(scope, "test::obey");
+        self.scopes_pruned.lock().unwrap().insert(scope.to_owned());
         self.prunings.fetch_add(1, Ordering::SeqCst);
         Ok(Some(0))
     }
@@ -410,10 +413,14 @@ impl Bench {
     }
 
     fn builder(&self) -> ConsumerBuilder<ScriptedSource, ScriptedStore> {
+        self.builder_without_handler().handler(Obedient).state(self.running.clone())
+    }
+
+    fn builder_without_handler(&self) -> ConsumerBuilder<ScriptedSource, ScriptedStore> {
         let id = SourceId::new("bus.example.net", "orders");
         let broker = Arc::clone(&self.broker);
         let source = ScriptedSource { id, dead_letters: self.dead_letters, broker };
-        Consumer::builder(source, self.store.clone()).handler(Obedient).state(self.running.clone())
+        Consumer::builder(source, self.store.clone())
     }
 
     /// Runs until `count` messages are settled, then stops the consumer in order.
