@@ -4,9 +4,8 @@ use std::any::type_name;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
-
 use super::batches::Batches;
+use super::handle::{Alive, Control};
 use super::process::GIVEN_BACK_MAX;
 use super::routes::RoutesDescription;
 use super::{Consumer, Counters, Limits, Shared};
@@ -192,6 +191,9 @@ impl<B: Source, S: Store> ConsumerBuilder<B, S> {
             }
         });
         let waiting = routes.handlers().iter().cloned().zip(queues).collect();
+        let counters = Arc::<Counters>::default();
+        let control = Arc::new(Control::new(Arc::clone(&counters)));
+        let alive = Alive(Arc::clone(&control));
         let shared = Shared {
             store: self.store,
             routes,
@@ -199,10 +201,11 @@ impl<B: Source, S: Store> ConsumerBuilder<B, S> {
             limits: self.limits,
             retention,
             from_dead_letters: self.source.is_dead_letter_queue(),
-            counters: Arc::new(Counters::default()),
-            stop: watch::Sender::new(false),
+            counters,
+            control,
         };
-        Ok(Consumer { source: self.source, shared: Arc::new(shared), waiting })
+        let shared = Arc::new(shared);
+        Ok(Consumer { source: self.source, shared, waiting, _alive: alive })
     }
 }
 
