@@ -1,6 +1,11 @@
 //! End to end: the emulator's wire, the consumer, and a database.
 
+#[expect(dead_code, reason = "its main is the example's")]
+#[path = "../../examples/axum_service.rs"]
+mod axum_service;
+mod bench;
 mod duplicates;
+mod health;
 mod input;
 mod job;
 mod kill;
@@ -10,3 +15,6 @@ mod naive;
 #[expect(dead_code, reason = "its main is the example's")]
 #[path = "../../examples/place_order.rs"]
 mod place_order;
+mod routing;
+mod service;
+mod stop;

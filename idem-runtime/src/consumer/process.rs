@@ -7,6 +7,7 @@ use tokio::time::sleep;
 use tracing::{debug, error, info, warn};
 
 use super::Shared;
+use super::registry::Registered;
 use super::renewal::{Hold, Renewal};
 use crate::backoff::Backoff;
 use crate::broker::{BrokerError, LockId, Locked, Settler};
@@ -34,7 +35,7 @@ pub(super) async fn process<S: Store>(
     shared.counters.deliveries.increment();
     let Locked { delivery, lock, lock_remaining } = locked;
     let unsettled = Unsettled::new(&settler, lock);
-    let context = shared.handler.context(delivery);
+    let context = shared.context(delivery);
     let hold = Hold::new();
     let renewal = Renewal {
         settler: &settler,
@@ -124,16 +125,31 @@ impl<S: Store> Shared<S> {
         }
     }
 
-    /// What has failed or was busy before would break up one batch after the other.
     async fn execute(&self, context: &Context, is_first: bool) -> Outcome {
-        if let Some(batches) = &self.batches
+        let handler = match self.routes.handler_of(context.delivery()) {
+            Ok(handler) => handler,
+            Err(rejection) => return Outcome::Reject(rejection),
+        };
+        let outcome = self.execute_with(handler, context, is_first).await;
+        self.control.note(handler.spec().scope, &outcome);
+        outcome
+    }
+
+    /// What has failed or was busy before would break up one batch after the other.
+    async fn execute_with(
+        &self,
+        handler: &Registered<S>,
+        context: &Context,
+        is_first: bool,
+    ) -> Outcome {
+        if let Some(batches) = &handler.batches
             && is_first
             && context.delivery().delivery_count() <= 1
             && let Some(outcome) = batches.execute(context).await
         {
             return outcome;
         }
-        self.handler.execute(&self.store, context).await
+        handler.execute(&self.store, context).await
     }
 
     /// Whether the pause passed without the lock being lost or the consumer being stopped.
