@@ -33,6 +33,7 @@ impl<B: Source, S: Store> ConsumerBuilder<B, S> {
             batch_max: 1,
             delivery_count_max: 10,
             renewal_max: Duration::from_secs(5 * 60),
+            handler_timeout: None,
             shutdown_deadline: Duration::from_secs(30),
         };
         Self {
@@ -99,6 +100,27 @@ impl<B: Source, S: Store> ConsumerBuilder<B, S> {
     #[must_use]
     pub fn renewal_max(mut self, duration: Duration) -> Self {
         self.limits.renewal_max = duration;
+        self
+    }
+
+    /// How long a handler may run; without this, as long as it takes.
+    ///
+    /// A handler that hangs keeps its place among the messages in flight, its connection and its key
+    /// for ever. With a limit it is stopped where it waits, its transaction is rolled back, and its
+    /// message fails like one whose handler returned an error. Nothing else is ever stopped: not the
+    /// beginning of a transaction, nor the claim, nor the commit. What the handler has started
+    /// elsewhere, such as a call to another service, may go on.
+    ///
+    /// A handler that waits for a statement of its own leaves the server at work: its rollback
+    /// waits for that, for a minute at most, and its key is busy until then. A time-out of
+    /// statements, set in the database and shorter than this one, spares that.
+    ///
+    /// At most [`renewal_max`](Self::renewal_max), so that the lock is held until the handler is
+    /// stopped. A batch that is handled together has this time for all its messages, and each
+    /// message has it again where they are then handled one by one.
+    #[must_use]
+    pub fn handler_timeout(mut self, limit: Duration) -> Self {
+        self.limits.handler_timeout = Some(limit);
         self
     }
 
@@ -219,7 +241,24 @@ impl Limits {
         if self.renewal_max.is_zero() {
             problems.push("`renewal_max` must be longer than zero".to_owned());
         }
+        if let Some(limit) = self.handler_timeout {
+            problems.extend(self.handler_timeout_problem(limit));
+        }
         problems
+    }
+
+    fn handler_timeout_problem(self, limit: Duration) -> Option<String> {
+        if limit.is_zero() {
+            return Some("`handler_timeout` must be longer than zero".to_owned());
+        }
+        let renewal_max = self.renewal_max;
+        (limit > renewal_max).then(|| {
+            format!(
+                "`handler_timeout` is {limit:?}, and locks are renewed for {renewal_max:?} only: a \
+                 slow handler would lose its lock before it is stopped; lower it, or raise \
+                 `renewal_max`"
+            )
+        })
     }
 }
 

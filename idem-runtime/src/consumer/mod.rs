@@ -75,6 +75,7 @@ struct Limits {
     batch_max: u32,
     delivery_count_max: u32,
     renewal_max: Duration,
+    handler_timeout: Option<Duration>,
     shutdown_deadline: Duration,
 }
 

@@ -34,7 +34,7 @@ pub(super) async fn process<S: Store>(
     shared.counters.deliveries.increment();
     let Locked { delivery, lock, lock_remaining } = locked;
     let unsettled = Unsettled::new(&settler, lock);
-    let context = shared.handler.context(delivery);
+    let context = shared.context(delivery);
     let hold = Hold::new();
     let renewal = Renewal {
         settler: &settler,
@@ -85,6 +85,14 @@ impl<L: Settler> Drop for Unsettled<'_, L> {
 }
 
 impl<S: Store> Shared<S> {
+    fn context(&self, delivery: Delivery) -> Context {
+        let context = self.handler.context(delivery);
+        match self.limits.handler_timeout {
+            Some(limit) => context.with_handler_timeout(limit),
+            None => context,
+        }
+    }
+
     fn standing(&self, delivery: &Delivery) -> Standing {
         if self.from_dead_letters {
             Standing::DeadLettered

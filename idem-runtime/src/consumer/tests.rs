@@ -156,6 +156,8 @@ struct ScriptedStore {
     claims: Arc<Mutex<VecDeque<Claimed>>>,
     /// Whether a claim is found before a transaction begins.
     is_claimed: bool,
+    /// How long each step of a transaction takes.
+    slowness: Duration,
     begun: Arc<AtomicUsize>,
     refuses_to_start: bool,
     /// What the ledger has of the scope, where that is something else.
@@ -164,18 +166,26 @@ struct ScriptedStore {
     prunings: Arc<AtomicUsize>,
 }
 
-struct ScriptedWork(Arc<Mutex<VecDeque<Claimed>>>);
+struct ScriptedWork {
+    claims: Arc<Mutex<VecDeque<Claimed>>>,
+    slowness: Duration,
+}
 
 impl Work<ScriptedStore> for ScriptedWork {
     async fn begin(store: &ScriptedStore) -> Result<Self, StoreError> {
         store.begun.fetch_add(1, Ordering::SeqCst);
-        match store.begins.lock().unwrap().pop_front() {
+        let fault = store.begins.lock().unwrap().pop_front();
+        match fault {
             Some(fault) => Err(StoreError::found("begin", fault)),
-            None => Ok(Self(Arc::clone(&store.claims))),
+            None => {
+                sleep(store.slowness).await;
+                Ok(Self { claims: Arc::clone(&store.claims), slowness: store.slowness })
+            }
         }
     }
 
     async fn claim_many(&mut self, claims: &[&Claim]) -> Result<Vec<Claimed>, StoreError> {
+        sleep(self.slowness).await;
         Ok(claims.iter().map(|_| Claimed::Ours).collect())
     }
 
@@ -196,10 +206,11 @@ impl Work<ScriptedStore> for ScriptedWork {
     }
 
     async fn claim(&mut self, _: &Claim) -> Result<Claimed, StoreError> {
-        Ok(self.0.lock().unwrap().pop_front().unwrap_or(Claimed::Ours))
+        Ok(self.claims.lock().unwrap().pop_front().unwrap_or(Claimed::Ours))
     }
 
     async fn commit(self, _: &ScriptedStore) -> Result<(), StoreError> {
+        sleep(self.slowness).await;
         Ok(())
     }
 
@@ -642,6 +653,49 @@ async fn renewal_ends_at_its_limit_and_the_handler_runs_on() {
     bench.run_until_told(builder, 1).await;
     assert_eq!(bench.broker.renewals().len(), 3);
     assert_eq!(bench.broker.told(), [(LockId(1), "complete".to_owned())]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_takes_too_long_is_stopped_and_fails() {
+    let script = vec![locked(1, 1, 8, "ok"), locked(2, 1, 3600, "ok"), locked(3, 10, 3600, "ok")];
+    let mut bench = Bench::new(vec![script]);
+    let builder = bench.builder().handler_timeout(Duration::from_secs(9));
+    let summary = bench.run_until_told(builder, 3).await;
+    let mut told = bench.broker.told();
+    told.sort_by_key(|(lock, _)| lock.0);
+    let told: Vec<_> = told.iter().map(|(_, what)| what.as_str()).collect();
+    let reason = "dead-letter: DeliveriesExhausted: the handler did not end within its time-out of \
+                  9s, and was stopped";
+    assert_eq!(told, ["complete", "abandon", reason]);
+    assert_eq!((summary.done, summary.retries), (1, 2));
+    assert!(bench.broker.at() < Duration::from_secs(20), "{:?}", bench.broker.at());
+}
+
+/// Only the handler's own time counts.
+#[tokio::test(start_paused = true)]
+async fn what_is_not_the_handlers_is_never_stopped() {
+    let mut bench = Bench::new(vec![vec![locked(1, 1, 1, "ok"), locked(2, 1, 1, "ok 2")]]);
+    bench.store.slowness = Duration::from_secs(30);
+    let builder = bench.builder().handler_timeout(Duration::from_secs(2)).batch_max(2);
+    let summary = bench.run_until_told(builder, 2).await;
+    assert_eq!(summary.done, 2);
+    assert!(bench.broker.first_told_after() >= Duration::from_secs(90), "begin, claim and commit");
+    let begun = bench.store.begun.load(Ordering::SeqCst);
+    assert_eq!(begun, 1, "the batch was not taken apart");
+}
+
+#[test]
+fn a_time_out_that_outlasts_the_lock_is_refused() {
+    let bench = Bench::new(vec![]);
+    let limited = |seconds| bench.builder().handler_timeout(Duration::from_secs(seconds)).build();
+    assert_eq!(
+        limited(301).unwrap_err().problems(),
+        ["`handler_timeout` is 301s, and locks are renewed for 300s only: a slow handler would \
+          lose its lock before it is stopped; lower it, or raise `renewal_max`"]
+    );
+    let none = limited(0).unwrap_err();
+    assert_eq!(none.problems(), ["`handler_timeout` must be longer than zero"]);
+    assert!(limited(300).is_ok());
 }
 
 #[tokio::test(start_paused = true)]
