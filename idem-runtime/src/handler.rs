@@ -242,7 +242,7 @@ impl States {
         self.0.insert(TypeId::of::<T>(), Box::new(value));
     }
 
-    fn get<T: 'static>(&self) -> Option<&T> {
+    pub(crate) fn get<T: 'static>(&self) -> Option<&T> {
         self.0.get(&TypeId::of::<T>())?.downcast_ref()
     }
 

@@ -7,6 +7,7 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::debug;
 
 use super::Shared;
+use super::registry::Registered;
 use crate::handler::Context;
 use crate::outcome::Outcome;
 use crate::store::Store;
@@ -43,16 +44,20 @@ impl Batches {
 }
 
 impl<S: Store> Shared<S> {
-    /// Executes one batch after the other, each with what is ready when the one before has ended:
-    /// nobody waits for a batch to become full.
-    pub(super) async fn execute_batches(self: Arc<Self>, mut waiting: mpsc::Receiver<Waiting>) {
+    /// Executes one batch of a handler after the other, each with what is ready when the one before
+    /// has ended: nobody waits for a batch to become full.
+    pub(super) async fn execute_batches(
+        self: Arc<Self>,
+        handler: Arc<Registered<S>>,
+        mut waiting: mpsc::Receiver<Waiting>,
+    ) {
         let size_max = usize::try_from(self.limits.batch_max).unwrap_or(usize::MAX);
         let mut batch = Vec::new();
         while waiting.recv_many(&mut batch, size_max).await > 0 {
             let (contexts, outcomes): (Vec<_>, Vec<_>) =
                 batch.drain(..).map(|one| (one.context, one.outcome)).unzip();
             debug!(size = contexts.len(), "a batch begins");
-            let decided = self.handler.execute_batch(&self.store, &contexts).await;
+            let decided = handler.execute_batch(&self.store, &contexts).await;
             for (outcome, decided) in outcomes.into_iter().zip(decided) {
                 // Nobody waits for it any more where its task has been stopped.
                 outcome.send(decided).ok();

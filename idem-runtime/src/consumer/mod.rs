@@ -12,6 +12,7 @@ mod counters;
 mod process;
 mod registry;
 mod renewal;
+mod routes;
 mod run;
 mod signal;
 #[cfg(test)]
@@ -29,10 +30,13 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
 use crate::broker::Source;
+use crate::delivery::Delivery;
+use crate::handler::{Context, States};
 use crate::horizon::Retention;
 use crate::store::Store;
-use batches::{Batches, Waiting};
+use batches::Waiting;
 use registry::Registered;
+use routes::Routes;
 
 /// Receives from one source and runs a handler for each delivery.
 ///
@@ -42,27 +46,35 @@ use registry::Registered;
 pub struct Consumer<B: Source, S: Store> {
     source: B,
     shared: Arc<Shared<S>>,
-    /// Deliveries that are to be handled in batches.
-    waiting: Option<mpsc::Receiver<Waiting>>,
+    /// Deliveries that are to be handled in batches, by their handlers.
+    waiting: Vec<(Arc<Registered<S>>, mpsc::Receiver<Waiting>)>,
 }
 
 /// What the tasks of all deliveries share.
 #[derive(Debug)]
 struct Shared<S: Store> {
     store: S,
-    handler: Registered<S>,
+    routes: Routes<S>,
+    /// What handlers can take as `State<T>`.
+    states: Arc<States>,
     limits: Limits,
     /// How long claims are kept; for ever, if absent.
     retention: Option<Retention>,
     from_dead_letters: bool,
-    /// Where deliveries are handled together, if they are.
-    batches: Option<Batches>,
     counters: Arc<Counters>,
     /// Becomes true when the consumer is asked to stop.
     stop: watch::Sender<bool>,
 }
 
 impl<S: Store> Shared<S> {
+    fn context(&self, delivery: Delivery) -> Context {
+        let context = Context::new(delivery, Arc::clone(&self.states));
+        match self.limits.handler_timeout {
+            Some(limit) => context.with_handler_timeout(limit),
+            None => context,
+        }
+    }
+
     /// Completes when the consumer is asked to stop.
     async fn stopping(&self) {
         self.stop.subscribe().wait_for(|stop| *stop).await.ok();

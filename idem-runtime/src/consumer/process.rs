@@ -85,14 +85,6 @@ impl<L: Settler> Drop for Unsettled<'_, L> {
 }
 
 impl<S: Store> Shared<S> {
-    fn context(&self, delivery: Delivery) -> Context {
-        let context = self.handler.context(delivery);
-        match self.limits.handler_timeout {
-            Some(limit) => context.with_handler_timeout(limit),
-            None => context,
-        }
-    }
-
     fn standing(&self, delivery: &Delivery) -> Standing {
         if self.from_dead_letters {
             Standing::DeadLettered
@@ -134,14 +126,18 @@ impl<S: Store> Shared<S> {
 
     /// What has failed or was busy before would break up one batch after the other.
     async fn execute(&self, context: &Context, is_first: bool) -> Outcome {
-        if let Some(batches) = &self.batches
+        let handler = match self.routes.handler_of(context.delivery()) {
+            Ok(handler) => handler,
+            Err(rejection) => return Outcome::Reject(rejection),
+        };
+        if let Some(batches) = &handler.batches
             && is_first
             && context.delivery().delivery_count() <= 1
             && let Some(outcome) = batches.execute(context).await
         {
             return outcome;
         }
-        self.handler.execute(&self.store, context).await
+        handler.execute(&self.store, context).await
     }
 
     /// Whether the pause passed without the lock being lost or the consumer being stopped.

@@ -54,11 +54,11 @@ impl<B: Source, S: Store> Consumer<B, S> {
         self.shared.enter_ledger().await?;
         self.shared.warn_of_few_connections();
         let mut receiver = self.source.open(self.shared.limits.in_flight_max).await?;
-        info!(source = %self.source.id(), handler = ?self.shared.handler, "consuming");
+        info!(source = %self.source.id(), handlers = ?self.shared.routes.handlers(), "consuming");
 
         let mut upkeep = self.shared.keep_ledger();
-        if let Some(waiting) = self.waiting.take() {
-            upkeep.spawn(Arc::clone(&self.shared).execute_batches(waiting));
+        for (handler, waiting) in self.waiting.drain(..) {
+            upkeep.spawn(Arc::clone(&self.shared).execute_batches(handler, waiting));
         }
         let mut shutdown = pin!(shutdown);
         let mut tasks = JoinSet::new();

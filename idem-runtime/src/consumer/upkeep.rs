@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use tracing::{debug, info, warn};
 
 use super::Shared;
-use crate::handler::Level;
+use crate::handler::{HandlerSpec, Level};
 use crate::horizon::Retention;
 use crate::outcome::Chain;
 use crate::prune::{Pruned, oldest_claim_age, prune};
@@ -21,10 +21,16 @@ const ALIVE_EVERY: Duration = Duration::from_secs(30);
 const PRUNE_EVERY: Duration = Duration::from_secs(5 * 60);
 
 impl<S: Store> Shared<S> {
-    /// Refuses a handler whose scope has keys of another kind in the ledger, or whose constraint
-    /// proves nothing, and a ledger in which nothing can be claimed; says that this consumer is alive.
+    /// Refuses handlers whose scopes have keys of another kind in the ledger, or whose constraints
+    /// prove nothing, and a ledger in which nothing can be claimed; says that this consumer is alive.
     pub(super) async fn enter_ledger(&self) -> Result<(), StoreError> {
-        let spec = self.handler.spec();
+        for handler in self.routes.handlers() {
+            self.enter_ledger_with(handler.spec()).await?;
+        }
+        Ok(())
+    }
+
+    async fn enter_ledger_with(&self, spec: HandlerSpec) -> Result<(), StoreError> {
         if spec.level == Level::Zero {
             return Ok(());
         }
@@ -67,12 +73,13 @@ impl<S: Store> Shared<S> {
     /// Keeps the ledger in the background until the tasks are dropped.
     pub(super) fn keep_ledger(self: &Arc<Self>) -> JoinSet<()> {
         let mut tasks = JoinSet::new();
-        let spec = self.handler.spec();
-        if let (Some(retention), Level::One | Level::Two) = (self.retention, spec.level) {
-            let shared = Arc::clone(self);
-            tasks.spawn(async move { shared.keep_alive(spec.scope, retention).await });
-            let shared = Arc::clone(self);
-            tasks.spawn(async move { shared.keep_pruned(spec.scope).await });
+        for spec in self.routes.handlers().iter().map(|handler| handler.spec()) {
+            if let (Some(retention), Level::One | Level::Two) = (self.retention, spec.level) {
+                let shared = Arc::clone(self);
+                tasks.spawn(async move { shared.keep_alive(spec.scope, retention).await });
+                let shared = Arc::clone(self);
+                tasks.spawn(async move { shared.keep_pruned(spec.scope).await });
+            }
         }
         tasks
     }
