@@ -10,3 +10,7 @@ mod naive;
 #[expect(dead_code, reason = "its main is the example's")]
 #[path = "../../examples/place_order.rs"]
 mod place_order;
+#[expect(dead_code, reason = "its main is the example's")]
+#[path = "../../examples/prometheus.rs"]
+mod prometheus;
+mod watching;

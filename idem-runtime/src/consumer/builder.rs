@@ -221,7 +221,7 @@ impl<B: Source, S: Store> ConsumerBuilder<B, S> {
             limits: self.limits,
             retention,
             from_dead_letters: self.source.is_dead_letter_queue(),
-            counters: Arc::new(Counters::default()),
+            counters: Arc::new(Counters::new(self.source.id())),
             stop: watch::Sender::new(false),
         };
         Ok(Consumer { source: self.source, shared: Arc::new(shared), waiting })

@@ -14,6 +14,7 @@ use crate::backoff::Backoff;
 use crate::broker::{BrokerError, Receiver, Source};
 use crate::outcome::Chain;
 use crate::store::{Store, StoreError};
+use crate::telemetry;
 
 /// Pauses before a broken receiver is opened again.
 const REOPEN: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(30));
@@ -50,6 +51,7 @@ impl<B: Source, S: Store> Consumer<B, S> {
     /// When the database or the broker is not ready at start. Later failures are logged, counted
     /// and tried again.
     pub async fn run_until(mut self, shutdown: impl Future<Output = ()>) -> Result<(), RunError> {
+        telemetry::metrics::describe();
         self.shared.store.check().await?;
         self.shared.enter_ledger().await?;
         self.shared.warn_of_few_connections();
@@ -124,7 +126,7 @@ impl<B: Source, S: Store> Consumer<B, S> {
             sleep(REOPEN.after(*failures)).await;
             match self.source.open(self.shared.limits.in_flight_max).await {
                 Ok(receiver) => {
-                    self.shared.counters.reconnects.increment();
+                    self.shared.counters.reconnected();
                     info!(source = %self.source.id(), failures, "receiving again");
                     return receiver;
                 }

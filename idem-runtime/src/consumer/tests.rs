@@ -8,6 +8,7 @@ mod outages;
 mod routing;
 mod running;
 mod settling;
+mod watching;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -51,6 +52,7 @@ struct ScriptedBroker {
     told: Mutex<Vec<(Duration, LockId, String)>>,
     renewals: Mutex<Vec<(Duration, LockId)>>,
     renewal_errors: Mutex<VecDeque<BrokerError>>,
+    settle_errors: Mutex<VecDeque<BrokerError>>,
     started: Mutex<Option<Instant>>,
     changed: Notify,
     closed: AtomicUsize,
@@ -149,7 +151,7 @@ impl Settler for ScriptedSettler {
         };
         self.0.told.lock().unwrap().push((self.0.at(), lock, what));
         self.0.changed.notify_waiters();
-        Ok(())
+        self.0.settle_errors.lock().unwrap().pop_front().map_or(Ok(()), Err)
     }
 
     fn give_back(&self, lock: LockId) {
@@ -176,6 +178,8 @@ struct ScriptedStore {
     scopes_alive: Arc<Mutex<BTreeSet<String>>>,
     scopes_pruned: Arc<Mutex<BTreeSet<String>>>,
     prunings: Arc<AtomicUsize>,
+    /// What each pruning deletes; nothing when the script is empty.
+    prunable: Arc<Mutex<VecDeque<Result<u64, Fault>>>>,
 }
 
 struct ScriptedWork {
@@ -289,14 +293,18 @@ impl Store for ScriptedStore {
         Ok(Vec::new())
     }
 
-    async fn prune(&self, scope: &str, _: u32) -> Result<Option<u64>, StoreError> {
+    async fn prune(&self, scope: &str, rows_max: u32) -> Result<Option<u64>, StoreError> {
         self.scopes_pruned.lock().unwrap().insert(scope.to_owned());
         self.prunings.fetch_add(1, Ordering::SeqCst);
-        Ok(Some(0))
+        if rows_max == 0 {
+            return Ok(Some(0));
+        }
+        let pruned = self.prunable.lock().unwrap().pop_front().unwrap_or(Ok(0));
+        pruned.map(Some).map_err(|fault| StoreError::found("prune", fault))
     }
 
     async fn oldest_claim_age(&self, _: &str) -> Result<Option<i64>, StoreError> {
-        Ok(None)
+        Ok(Some(7))
     }
 
     async fn pruned_before(_: &mut Box<()>, _: &str) -> Result<i64, StoreError> {
