@@ -36,7 +36,7 @@ mod settle;
 pub mod store;
 pub mod telemetry;
 
-pub use consumer::{Consumer, ConsumerBuilder, shutdown_signal};
+pub use consumer::{Consumer, ConsumerBuilder, ConsumerHandle, Health, shutdown_signal};
 pub use delivery::{Delivery, Property, SourceId};
 pub use execute::{Proof, execute, execute_batch};
 pub use handler::{Context, FromContext, Handler, HandlerSpec, Level, State};

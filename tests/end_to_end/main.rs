@@ -1,6 +1,11 @@
 //! End to end: the emulator's wire, the consumer, and a database.
 
+#[expect(dead_code, reason = "its main is the example's")]
+#[path = "../../examples/axum_service.rs"]
+mod axum_service;
+mod bench;
 mod duplicates;
+mod health;
 mod input;
 mod job;
 mod kill;
@@ -13,4 +18,7 @@ mod place_order;
 #[expect(dead_code, reason = "its main is the example's")]
 #[path = "../../examples/prometheus.rs"]
 mod prometheus;
+mod routing;
+mod service;
+mod stop;
 mod watching;

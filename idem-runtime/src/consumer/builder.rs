@@ -4,9 +4,8 @@ use std::any::type_name;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
-
 use super::batches::Batches;
+use super::handle::{Alive, Control};
 use super::process::GIVEN_BACK_MAX;
 use super::routes::RoutesDescription;
 use super::{Consumer, Counters, Limits, Shared};
@@ -214,6 +213,9 @@ impl<B: Source, S: Store> ConsumerBuilder<B, S> {
             }
         });
         let waiting = routes.handlers().iter().cloned().zip(queues).collect();
+        let counters = Arc::new(Counters::new(self.source.id()));
+        let control = Arc::new(Control::new(Arc::clone(&counters)));
+        let alive = Alive(Arc::clone(&control));
         let shared = Shared {
             store: self.store,
             routes,
@@ -221,10 +223,11 @@ impl<B: Source, S: Store> ConsumerBuilder<B, S> {
             limits: self.limits,
             retention,
             from_dead_letters: self.source.is_dead_letter_queue(),
-            counters: Arc::new(Counters::new(self.source.id())),
-            stop: watch::Sender::new(false),
+            counters,
+            control,
         };
-        Ok(Consumer { source: self.source, shared: Arc::new(shared), waiting })
+        let shared = Arc::new(shared);
+        Ok(Consumer { source: self.source, shared, waiting, _alive: alive })
     }
 }
 

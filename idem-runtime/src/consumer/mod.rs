@@ -9,6 +9,8 @@
 mod batches;
 mod builder;
 mod counters;
+mod handle;
+mod health;
 mod process;
 mod registry;
 mod renewal;
@@ -21,13 +23,15 @@ mod upkeep;
 
 pub use builder::{BuildError, ConsumerBuilder};
 pub use counters::{Counters, Summary};
+pub use handle::ConsumerHandle;
+pub use health::{Health, Outage};
 pub use run::RunError;
 pub use signal::shutdown_signal;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 
 use crate::broker::Source;
 use crate::delivery::Delivery;
@@ -35,6 +39,7 @@ use crate::handler::{Context, States};
 use crate::horizon::Retention;
 use crate::store::Store;
 use batches::Waiting;
+use handle::{Alive, Control};
 use registry::Registered;
 use routes::Routes;
 
@@ -48,6 +53,7 @@ pub struct Consumer<B: Source, S: Store> {
     shared: Arc<Shared<S>>,
     /// Deliveries that are to be handled in batches, by their handlers.
     waiting: Vec<(Arc<Registered<S>>, mpsc::Receiver<Waiting>)>,
+    _alive: Alive,
 }
 
 /// What the tasks of all deliveries share.
@@ -62,8 +68,8 @@ struct Shared<S: Store> {
     retention: Option<Retention>,
     from_dead_letters: bool,
     counters: Arc<Counters>,
-    /// Becomes true when the consumer is asked to stop.
-    stop: watch::Sender<bool>,
+    /// What the consumer has been told to do, and how it is.
+    control: Arc<Control>,
 }
 
 impl<S: Store> Shared<S> {
@@ -77,7 +83,7 @@ impl<S: Store> Shared<S> {
 
     /// Completes when the consumer is asked to stop.
     async fn stopping(&self) {
-        self.stop.subscribe().wait_for(|stop| *stop).await.ok();
+        self.control.stopping().await;
     }
 }
 
@@ -95,6 +101,11 @@ impl<B: Source, S: Store> Consumer<B, S> {
     /// Starts to describe a consumer of this source with its effects in this store.
     pub fn builder(source: B, store: S) -> ConsumerBuilder<B, S> {
         ConsumerBuilder::new(source, store)
+    }
+
+    /// Stops, pauses and inspects the consumer while it runs.
+    pub fn handle(&self) -> ConsumerHandle {
+        ConsumerHandle::new(Arc::clone(&self.shared.control))
     }
 
     /// Counts of what has happened so far; readable while the consumer runs.

@@ -145,12 +145,23 @@ impl<S: Store> Shared<S> {
         }
     }
 
-    /// What has failed or was busy before would break up one batch after the other.
     async fn execute(&self, context: &Context, is_first: bool) -> Outcome {
         let handler = match self.routes.handler_of(context.delivery()) {
             Ok(handler) => handler,
             Err(rejection) => return Outcome::Reject(rejection),
         };
+        let outcome = self.execute_with(handler, context, is_first).await;
+        self.control.note(handler.spec().scope, &outcome);
+        outcome
+    }
+
+    /// What has failed or was busy before would break up one batch after the other.
+    async fn execute_with(
+        &self,
+        handler: &Registered<S>,
+        context: &Context,
+        is_first: bool,
+    ) -> Outcome {
         if let Some(batches) = &handler.batches
             && is_first
             && context.delivery().delivery_count() <= 1

@@ -2,6 +2,7 @@
 
 mod batches;
 mod building;
+mod handle;
 mod ledger;
 mod locks;
 mod outages;
@@ -11,7 +12,7 @@ mod settling;
 mod watching;
 
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -56,6 +57,10 @@ struct ScriptedBroker {
     started: Mutex<Option<Instant>>,
     changed: Notify,
     closed: AtomicUsize,
+    /// Whether nobody answers who wants to open.
+    is_deaf: AtomicBool,
+    /// How long a receiver lasts after it has given all, if that is not for ever.
+    lasts: Option<Duration>,
 }
 
 impl ScriptedBroker {
@@ -95,6 +100,9 @@ impl Source for ScriptedSource {
 
     async fn open(&self, _prefetch: u32) -> Result<ScriptedReceiver, BrokerError> {
         self.broker.started.lock().unwrap().get_or_insert_with(Instant::now);
+        if self.broker.is_deaf.load(Ordering::SeqCst) {
+            std::future::pending().await
+        }
         let Some(script) = self.broker.opens.lock().unwrap().pop_front() else {
             return Err(BrokerError::Closed);
         };
@@ -115,9 +123,13 @@ impl Receiver for ScriptedReceiver {
     }
 
     async fn receive(&mut self) -> Result<Locked, BrokerError> {
-        match self.script.pop_front() {
-            Some(next) => next,
-            None => std::future::pending().await,
+        match (self.script.pop_front(), self.broker.lasts) {
+            (Some(next), _) => next,
+            (None, Some(lasts)) => {
+                sleep(lasts).await;
+                Err(BrokerError::Closed)
+            }
+            (None, None) => std::future::pending().await,
         }
     }
 
@@ -172,6 +184,8 @@ struct ScriptedStore {
     slowness: Duration,
     begun: Arc<AtomicUsize>,
     refuses_to_start: bool,
+    /// How many more times the ledger cannot be looked at.
+    checks_refused: Arc<AtomicUsize>,
     /// What the ledger has of the scope, where that is something else.
     registered: Option<ScopeKeys>,
     kept_alive: Arc<Mutex<Vec<Retention>>>,
@@ -338,7 +352,10 @@ impl Store for ScriptedStore {
     }
 
     async fn check(&self) -> Result<(), StoreError> {
-        match self.refuses_to_start {
+        let less = |left: usize| left.checked_sub(1);
+        let order = Ordering::SeqCst;
+        let is_refused = self.checks_refused.fetch_update(order, order, less).is_ok();
+        match self.refuses_to_start || is_refused {
             true => Err(StoreError::found("the ledger's tables are missing", Fault::Refused)),
             false => Ok(()),
         }

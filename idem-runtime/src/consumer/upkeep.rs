@@ -18,6 +18,9 @@ use crate::telemetry::metrics;
 /// Signs of life are this far apart.
 const ALIVE_EVERY: Duration = Duration::from_secs(30);
 
+/// A database that was away is asked so often whether it is back.
+const PROBE_EVERY: Duration = Duration::from_secs(5);
+
 /// Prunings are this far apart.
 const PRUNE_EVERY: Duration = Duration::from_secs(5 * 60);
 
@@ -74,6 +77,8 @@ impl<S: Store> Shared<S> {
     /// Keeps the ledger in the background until the tasks are dropped.
     pub(super) fn keep_ledger(self: &Arc<Self>) -> JoinSet<()> {
         let mut tasks = JoinSet::new();
+        let shared = Arc::clone(self);
+        tasks.spawn(async move { shared.watch_database().await });
         for spec in self.routes.handlers().iter().map(|handler| handler.spec()) {
             if let (Some(retention), Level::One | Level::Two) = (self.retention, spec.level) {
                 let shared = Arc::clone(self);
@@ -83,6 +88,24 @@ impl<S: Store> Shared<S> {
             }
         }
         tasks
+    }
+
+    /// Finds out when a database that was away is back. Messages that are held find out by
+    /// themselves; but they may have gone elsewhere, when their locks could not be kept.
+    async fn watch_database(&self) {
+        loop {
+            self.control.without_database().await;
+            sleep(PROBE_EVERY).await;
+            for spec in self.routes.handlers().iter().map(|handler| handler.spec()) {
+                if !self.control.has_database(spec.scope) && self.is_ready_for(spec).await {
+                    self.control.database_answered(spec.scope);
+                }
+            }
+        }
+    }
+
+    async fn is_ready_for(&self, spec: HandlerSpec) -> bool {
+        self.store.check().await.is_ok() && self.enter_ledger_with(spec).await.is_ok()
     }
 
     async fn keep_alive(&self, scope: &'static str, retention: Retention) {
