@@ -19,7 +19,8 @@ use crate::delivery::{Delivery, SourceId};
 use crate::message_id::{MessageId, MessageIdError};
 use crate::settle::Settlement;
 
-/// Something that deliveries can be received from: a queue, or its dead-letter queue.
+/// Something that deliveries can be received from: a queue, a subscription, or the dead letters of
+/// either.
 pub trait Source: Send + Sync + 'static {
     /// The receiver that [`open`](Self::open) gives.
     type Receiver: Receiver;
