@@ -1,6 +1,7 @@
 //! End to end: the emulator's wire, the consumer, and a database.
 
 mod duplicates;
+mod hot_key;
 mod input;
 mod job;
 mod kill;

@@ -1,14 +1,15 @@
 //! The consumer: it receives, lets [`execute`](crate::execute()) do the work under a renewed lock,
 //! and settles.
 //!
-//! Everything is bounded: as many messages are held as may be in flight, and back-pressure means
-//! not to receive. A message is settled only when its outcome is known; whatever happens to this
+//! Everything is bounded: as many messages are held as may be in flight, and a number of others that
+//! wait for a busy key; back-pressure means not to receive. A message is settled only when its outcome is known; whatever happens to this
 //! process, the broker gives an unsettled message out again, and the claim tells whether it was
 //! done.
 
 mod batches;
 mod builder;
 mod counters;
+mod places;
 mod process;
 mod registry;
 mod renewal;
@@ -29,9 +30,11 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
 use crate::broker::Source;
+use crate::execute::BusyKeys;
 use crate::horizon::Retention;
 use crate::store::Store;
 use batches::{Batches, Waiting};
+use places::Places;
 use registry::Registered;
 
 /// Receives from one source and runs a handler for each delivery.
@@ -52,6 +55,8 @@ struct Shared<S: Store> {
     store: S,
     handler: Registered<S>,
     limits: Limits,
+    places: Places,
+    busy_keys: BusyKeys,
     /// How long claims are kept; for ever, if absent.
     retention: Option<Retention>,
     from_dead_letters: bool,

@@ -7,6 +7,7 @@ use tokio::time::sleep;
 use tracing::{debug, error, info, warn};
 
 use super::Shared;
+use super::places::{Place, Taken};
 use super::renewal::{Hold, Renewal};
 use crate::backoff::Backoff;
 use crate::broker::{BrokerError, LockId, Locked, Settler};
@@ -30,11 +31,13 @@ pub(super) async fn process<S: Store>(
     shared: Arc<Shared<S>>,
     locked: Locked,
     settler: impl Settler,
+    place: Option<Taken>,
 ) {
     shared.counters.deliveries.increment();
     let Locked { delivery, lock, lock_remaining } = locked;
     let unsettled = Unsettled::new(&settler, lock);
-    let context = shared.handler.context(delivery);
+    let mut place = Place::new(&shared.places, place, &settler, lock);
+    let context = shared.handler.context(delivery).among(shared.busy_keys.enter());
     let hold = Hold::new();
     let renewal = Renewal {
         settler: &settler,
@@ -43,7 +46,7 @@ pub(super) async fn process<S: Store>(
         hold: &hold,
         counters: &shared.counters,
     };
-    let outcome = renewal.during(shared.handle(&context, &hold)).await;
+    let outcome = renewal.during(shared.handle(&context, &hold, &mut place)).await;
     report(&context, &outcome);
     shared.counters.count_outcome(&outcome);
 
@@ -95,8 +98,16 @@ impl<S: Store> Shared<S> {
         }
     }
 
-    async fn handle(&self, context: &Context, hold: &Hold) -> Outcome {
-        let outcome = self.execute_with_patience(context, hold).await;
+    async fn handle<L: Settler>(
+        &self,
+        context: &Context,
+        hold: &Hold,
+        place: &mut Place<'_, L>,
+    ) -> Outcome {
+        let outcome = self.execute_with_patience(context, hold, place).await;
+        if let Some(asker) = context.asker() {
+            asker.leave();
+        }
         let comes_again = self.standing(context.delivery()) != Standing::Last;
         if matches!(outcome, Outcome::Retry(_)) && comes_again {
             self.pause(GIVEN_BACK.after(context.delivery().delivery_count()), hold).await;
@@ -105,11 +116,18 @@ impl<S: Store> Shared<S> {
     }
 
     /// A busy key is not the message's fault, and neither is a database that is away: the message
-    /// is held rather than given back, so that neither eats its delivery budget. While messages
-    /// are held, no others are received.
-    async fn execute_with_patience(&self, context: &Context, hold: &Hold) -> Outcome {
+    /// is held rather than given back, so that neither eats its delivery budget. With a database
+    /// that is away it keeps its place, so that no others are received; with a busy key it gives it
+    /// to another message.
+    async fn execute_with_patience<L: Settler>(
+        &self,
+        context: &Context,
+        hold: &Hold,
+        place: &mut Place<'_, L>,
+    ) -> Outcome {
         let mut holds = 0;
         loop {
+            place.take().await;
             hold.renew_for(Some(self.limits.renewal_max));
             let outcome = self.execute(context, holds == 0).await;
             if !is_worth_waiting(&outcome) || hold.is_lost() {
@@ -118,9 +136,21 @@ impl<S: Store> Shared<S> {
             holds += 1;
             self.report_hold(context, &outcome, holds);
             hold.renew_for(None);
-            if !self.pause(HELD.after(holds), hold).await {
+            if let Outcome::Busy = outcome {
+                place.set_aside();
+            }
+            if !self.pause_behind(context, HELD.after(holds), hold).await {
                 return outcome;
             }
+        }
+    }
+
+    /// Pauses until the delivery ahead has ended, where that is in this process. Everything else can
+    /// only be tried again after a while.
+    async fn pause_behind(&self, context: &Context, pause: Duration, hold: &Hold) -> bool {
+        match context.asker().and_then(|asker| asker.one_ahead()) {
+            Some(ended) => self.wait(ended, hold).await,
+            None => self.pause(pause, hold).await,
         }
     }
 
@@ -138,8 +168,13 @@ impl<S: Store> Shared<S> {
 
     /// Whether the pause passed without the lock being lost or the consumer being stopped.
     async fn pause(&self, pause: Duration, hold: &Hold) -> bool {
+        self.wait(sleep(pause), hold).await
+    }
+
+    /// Whether something came about before the lock was lost or the consumer stopped.
+    async fn wait(&self, something: impl Future<Output = ()>, hold: &Hold) -> bool {
         tokio::select! {
-            () = sleep(pause) => true,
+            () = something => true,
             () = hold.lost() => false,
             () = self.stopping() => false,
         }

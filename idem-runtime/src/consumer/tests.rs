@@ -2,6 +2,7 @@
 
 mod batches;
 mod building;
+mod busy;
 mod ledger;
 mod locks;
 mod outages;
@@ -53,6 +54,7 @@ struct ScriptedBroker {
     started: Mutex<Option<Instant>>,
     changed: Notify,
     closed: AtomicUsize,
+    aside: Mutex<Vec<LockId>>,
 }
 
 impl ScriptedBroker {
@@ -149,6 +151,10 @@ impl Settler for ScriptedSettler {
         self.0.told.lock().unwrap().push((self.0.at(), lock, what));
         self.0.changed.notify_waiters();
         Ok(())
+    }
+
+    fn set_aside(&self, lock: LockId) {
+        self.0.aside.lock().unwrap().push(lock);
     }
 
     fn give_back(&self, lock: LockId) {
@@ -329,6 +335,8 @@ impl Store for ScriptedStore {
 struct Instruction {
     seconds: u64,
     then: String,
+    /// Tells messages apart that say the same.
+    number: u64,
 }
 
 #[derive(Clone, Default)]
@@ -355,6 +363,7 @@ impl Handler<ScriptedStore> for Obedient {
     fn key(message: &Instruction, key: &mut KeyEncoder) {
         assert_ne!(message.then, "panic in key", "on purpose");
         key.part(&message.then);
+        key.part(&message.number);
     }
 
     fn require(requirements: &mut Requirements) {
@@ -439,7 +448,18 @@ impl Bench {
 }
 
 fn locked(lock: u64, delivery_count: u32, seconds: u64, then: &str) -> Result<Locked, BrokerError> {
-    let body = format!(r#"{{"seconds":{seconds},"then":"{then}"}}"#);
+    numbered(lock, lock, delivery_count, seconds, then)
+}
+
+/// Messages with the same number and end have the same key.
+fn numbered(
+    lock: u64,
+    number: u64,
+    delivery_count: u32,
+    seconds: u64,
+    then: &str,
+) -> Result<Locked, BrokerError> {
+    let body = format!(r#"{{"seconds":{seconds},"then":"{then}","number":{number}}}"#);
     let delivery = Delivery::new(SourceId::new("bus.example.net", "orders"), body)
         .with_message_id(format!("m-{lock}"))
         .with_delivery_count(delivery_count);

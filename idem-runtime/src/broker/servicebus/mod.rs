@@ -15,6 +15,7 @@ mod credit;
 mod depth;
 mod error;
 mod link;
+mod links;
 mod message;
 mod receiver;
 mod renewal;
