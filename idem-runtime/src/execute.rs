@@ -112,7 +112,7 @@ async fn attempt<H: Handler<S>, S: Store>(store: &S, context: &Context) -> Resul
     match handled {
         Ok(reply) => work.commit(store).await.map(|()| Proof::ours(reply)).map_err(not_committed),
         Err(outcome) => match work.rollback().await {
-            Ok(()) => Err(reconsidered::<S>(store, &identity, outcome).await),
+            Ok(()) => Err(unstorable::<S>(guarded(store, &identity, outcome).await)),
             Err(error) => Err(not_committed(error)),
         },
     }
@@ -209,15 +209,6 @@ async fn take<S: Store>(
             context.go_ahead(claim.digest);
             Err(Outcome::Busy)
         }
-    }
-}
-
-/// What an outcome turns out to be outside of the transaction.
-async fn reconsidered<S: Store>(store: &S, identity: &Identity, outcome: Outcome) -> Outcome {
-    match outcome {
-        // Copies of a message that was handled long ago may find each other busy with the claim.
-        Outcome::Busy => look_for(store, identity).await.err().unwrap_or(Outcome::Busy),
-        outcome => unstorable::<S>(guarded(store, identity, outcome).await),
     }
 }
 
