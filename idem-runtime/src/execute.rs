@@ -5,12 +5,14 @@
 //!                          └ ours → handler → guard → commit ─────→ Done
 //! ```
 //!
-//! A delivery that the broker has counted before looks for its claim first, without a transaction.
+//! A delivery that the broker has counted before, or whose key was busy, looks for its claim first,
+//! without a transaction.
 //!
 //! The claim is inserted in the handler's own transaction, so at any moment of a crash either both
 //! are committed or neither is, and the next delivery of the same key finds out which.
 
 mod batch;
+mod busy_keys;
 mod guarded;
 
 use std::any::Any;
@@ -22,6 +24,7 @@ use time::OffsetDateTime;
 use tokio::time::timeout;
 
 pub use batch::execute_batch;
+pub(crate) use busy_keys::{Asker, BusyKeys};
 use guarded::Guarded;
 
 use crate::backoff::Backoff;
@@ -93,11 +96,17 @@ pub async fn execute<H: Handler<S>, S: Store>(store: &S, context: &Context) -> O
 
 async fn attempt<H: Handler<S>, S: Store>(store: &S, context: &Context) -> Result<Proof, Outcome> {
     let (message, identity) = prepare::<H, S>(context.delivery())?;
-    if context.delivery().delivery_count() > 1 {
+    let was_probably_handled = context.delivery().delivery_count() > 1 || context.has_waited();
+    if let Identity::Claim(claim) = &identity
+        && context.is_behind(claim.digest)
+    {
+        return Err(Outcome::Busy);
+    }
+    if was_probably_handled {
         look_for(store, &identity).await?;
     }
     let mut work = H::Work::begin(store).await.map_err(not_started)?;
-    let handled = match take(&mut work, &identity, context.delivery()).await {
+    let handled = match take(&mut work, &identity, context).await {
         Ok(()) => call_and_keep::<H, S>(&mut work, message, context, &identity).await,
         Err(outcome) => Err(outcome),
     };
@@ -184,7 +193,7 @@ async fn look_for<S: Store>(store: &S, identity: &Identity) -> Result<(), Outcom
 async fn take<S: Store>(
     work: &mut impl Work<S>,
     identity: &Identity,
-    delivery: &Delivery,
+    context: &Context,
 ) -> Result<(), Outcome> {
     let claim = match identity {
         Identity::None => return Ok(()),
@@ -192,9 +201,15 @@ async fn take<S: Store>(
         Identity::Guarded(_) => return work.mark().await.map_err(not_started),
     };
     match work.claim(claim).await.map_err(not_started)? {
-        Claimed::Ours => is_provable(work, claim, delivery).await,
+        Claimed::Ours => {
+            context.go_ahead(claim.digest);
+            is_provable(work, claim, context.delivery()).await
+        }
         Claimed::Before(earlier) => Err(met(claim, earlier)),
-        Claimed::Busy => Err(Outcome::Busy),
+        Claimed::Busy => {
+            context.go_ahead(claim.digest);
+            Err(Outcome::Busy)
+        }
     }
 }
 

@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use super::batches::Batches;
 use super::handle::{Alive, Control};
+use super::places::Places;
 use super::process::GIVEN_BACK_MAX;
 use super::routes::RoutesDescription;
 use super::{Consumer, Counters, Limits, Shared};
 use crate::broker::Source;
+use crate::execute::BusyKeys;
 use crate::handler::{Handler, States};
 use crate::horizon::{Horizon, Readable, Retention};
 use crate::store::Store;
@@ -91,6 +93,9 @@ impl<B: Source, S: Store> ConsumerBuilder<B, S> {
     }
 
     /// How many messages are held and handled at once; 1 to 2,000, by default 16.
+    ///
+    /// A message whose key is busy gives its place to another one while it waits. Up to
+    /// [512](crate::broker::ASIDE_MAX) are held like that, beside those in flight.
     ///
     /// The store's pool should have more connections than this.
     #[must_use]
@@ -221,6 +226,8 @@ impl<B: Source, S: Store> ConsumerBuilder<B, S> {
             routes,
             states: Arc::new(self.states),
             limits: self.limits,
+            places: Places::new(self.limits.in_flight_max),
+            busy_keys: BusyKeys::default(),
             retention,
             from_dead_letters: self.source.is_dead_letter_queue(),
             counters,

@@ -7,6 +7,7 @@ use tokio::time::{Instant, sleep};
 use tracing::{Instrument, Span, debug, info, warn};
 
 use super::Shared;
+use super::places::{Place, Taken};
 use super::registry::Registered;
 use super::renewal::{Hold, Renewal};
 use crate::backoff::Backoff;
@@ -32,17 +33,24 @@ pub(super) async fn process<S: Store>(
     shared: Arc<Shared<S>>,
     locked: Locked,
     settler: impl Settler,
+    place: Option<Taken>,
 ) {
     let _in_flight = shared.counters.received();
     let handler = shared.routes.handler_of(&locked.delivery).ok().map(Registered::spec);
     let span = telemetry::of_delivery(&locked.delivery, handler.as_ref());
-    handle_and_settle(&shared, locked, settler).instrument(span).await;
+    handle_and_settle(&shared, locked, settler, place).instrument(span).await;
 }
 
-async fn handle_and_settle<S: Store>(shared: &Shared<S>, locked: Locked, settler: impl Settler) {
+async fn handle_and_settle<S: Store>(
+    shared: &Shared<S>,
+    locked: Locked,
+    settler: impl Settler,
+    place: Option<Taken>,
+) {
     let Locked { delivery, lock, lock_remaining } = locked;
     let unsettled = Unsettled::new(&settler, lock);
-    let context = shared.context(delivery);
+    let mut place = Place::new(&shared.places, place, &settler, lock);
+    let context = shared.context(delivery).among(shared.busy_keys.enter());
     let hold = Hold::new();
     let renewal = Renewal {
         settler: &settler,
@@ -51,7 +59,7 @@ async fn handle_and_settle<S: Store>(shared: &Shared<S>, locked: Locked, settler
         hold: &hold,
         counters: &shared.counters,
     };
-    let outcome = renewal.during(shared.handle(&context, &hold)).await;
+    let outcome = renewal.during(shared.handle(&context, &hold, &mut place)).await;
     let settlement = settlement(outcome, shared.standing(context.delivery()));
     shared.counters.settling(&settlement);
     if let Err(error) = unsettled.settle(settlement).await {
@@ -100,10 +108,18 @@ impl<S: Store> Shared<S> {
         }
     }
 
-    async fn handle(&self, context: &Context, hold: &Hold) -> Outcome {
+    async fn handle<L: Settler>(
+        &self,
+        context: &Context,
+        hold: &Hold,
+        place: &mut Place<'_, L>,
+    ) -> Outcome {
         let received = Instant::now();
-        let outcome = self.execute_with_patience(context, hold).await;
+        let outcome = self.execute_with_patience(context, hold, place).await;
         self.tell(context, &outcome, received.elapsed());
+        if let Some(asker) = context.asker() {
+            asker.leave();
+        }
         let comes_again = self.standing(context.delivery()) != Standing::Last;
         if matches!(outcome, Outcome::Retry(_)) && comes_again {
             self.pause(GIVEN_BACK.after(context.delivery().delivery_count()), hold).await;
@@ -126,11 +142,18 @@ impl<S: Store> Shared<S> {
     }
 
     /// A busy key is not the message's fault, and neither is a database that is away: the message
-    /// is held rather than given back, so that neither eats its delivery budget. While messages
-    /// are held, no others are received.
-    async fn execute_with_patience(&self, context: &Context, hold: &Hold) -> Outcome {
+    /// is held rather than given back, so that neither eats its delivery budget. With a database
+    /// that is away it keeps its place, so that no others are received; with a busy key it gives it
+    /// to another message.
+    async fn execute_with_patience<L: Settler>(
+        &self,
+        context: &Context,
+        hold: &Hold,
+        place: &mut Place<'_, L>,
+    ) -> Outcome {
         let mut holds = 0;
         loop {
+            place.take().await;
             hold.renew_for(Some(self.limits.renewal_max));
             let outcome = self.execute(context, holds == 0).await;
             if !is_worth_waiting(&outcome) || hold.is_lost() {
@@ -139,9 +162,21 @@ impl<S: Store> Shared<S> {
             holds += 1;
             self.report_hold(context, &outcome, holds);
             hold.renew_for(None);
-            if !self.pause(HELD.after(holds), hold).await {
+            if let Outcome::Busy = outcome {
+                place.set_aside();
+            }
+            if !self.pause_behind(context, HELD.after(holds), hold).await {
                 return outcome;
             }
+        }
+    }
+
+    /// Pauses until the delivery ahead has ended, where that is in this process. Everything else can
+    /// only be tried again after a while.
+    async fn pause_behind(&self, context: &Context, pause: Duration, hold: &Hold) -> bool {
+        match context.asker().and_then(|asker| asker.one_ahead()) {
+            Some(ended) => self.wait(ended, hold).await,
+            None => self.pause(pause, hold).await,
         }
     }
 
@@ -174,8 +209,13 @@ impl<S: Store> Shared<S> {
 
     /// Whether the pause passed without the lock being lost or the consumer being stopped.
     async fn pause(&self, pause: Duration, hold: &Hold) -> bool {
+        self.wait(sleep(pause), hold).await
+    }
+
+    /// Whether something came about before the lock was lost or the consumer stopped.
+    async fn wait(&self, something: impl Future<Output = ()>, hold: &Hold) -> bool {
         tokio::select! {
-            () = sleep(pause) => true,
+            () = something => true,
             () = hold.lost() => false,
             () = self.stopping() => false,
         }

@@ -180,18 +180,21 @@ impl<B: Source, S: Store> Consumer<B, S> {
 
     /// Waits for a delivery, if there is room for one, or for a task to end.
     async fn step(&self, receiver: &mut B::Receiver, tasks: &mut JoinSet<()>) -> Next {
-        let has_room =
-            tasks.len() < usize::try_from(self.shared.limits.in_flight_max).unwrap_or(usize::MAX);
+        let places = &self.shared.places;
+        let received = async {
+            places.one_is_free().await;
+            receiver.receive().await
+        };
         tokio::select! {
             biased;
             Some(ended) = tasks.join_next() => {
                 log_panic(ended);
                 Next::Ended
             }
-            received = receiver.receive(), if has_room => match received {
+            received = received => match received {
                 Ok(locked) => {
-                    let settler = receiver.settler();
-                    tasks.spawn(process(Arc::clone(&self.shared), locked, settler));
+                    let (settler, place) = (receiver.settler(), places.try_take());
+                    tasks.spawn(process(Arc::clone(&self.shared), locked, settler, place));
                     Next::Received
                 }
                 Err(error) => Next::Broke(error),

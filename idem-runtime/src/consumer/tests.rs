@@ -2,6 +2,7 @@
 
 mod batches;
 mod building;
+mod busy;
 mod handle;
 mod ledger;
 mod locks;
@@ -61,6 +62,7 @@ struct ScriptedBroker {
     is_deaf: AtomicBool,
     /// How long a receiver lasts after it has given all, if that is not for ever.
     lasts: Option<Duration>,
+    aside: Mutex<Vec<LockId>>,
 }
 
 impl ScriptedBroker {
@@ -164,6 +166,10 @@ impl Settler for ScriptedSettler {
         self.0.told.lock().unwrap().push((self.0.at(), lock, what));
         self.0.changed.notify_waiters();
         self.0.settle_errors.lock().unwrap().pop_front().map_or(Ok(()), Err)
+    }
+
+    fn set_aside(&self, lock: LockId) {
+        self.0.aside.lock().unwrap().push(lock);
     }
 
     fn give_back(&self, lock: LockId) {
@@ -368,6 +374,8 @@ impl Store for ScriptedStore {
 struct Instruction {
     seconds: u64,
     then: String,
+    /// Tells messages apart that say the same.
+    number: u64,
 }
 
 #[derive(Clone, Default)]
@@ -394,6 +402,7 @@ impl Handler<ScriptedStore> for Obedient {
     fn key(message: &Instruction, key: &mut KeyEncoder) {
         assert_ne!(message.then, "panic in key", "on purpose");
         key.part(&message.then);
+        key.part(&message.number);
     }
 
     fn require(requirements: &mut Requirements) {
@@ -482,7 +491,18 @@ impl Bench {
 }
 
 fn locked(lock: u64, delivery_count: u32, seconds: u64, then: &str) -> Result<Locked, BrokerError> {
-    let body = format!(r#"{{"seconds":{seconds},"then":"{then}"}}"#);
+    numbered(lock, lock, delivery_count, seconds, then)
+}
+
+/// Messages with the same number and end have the same key.
+fn numbered(
+    lock: u64,
+    number: u64,
+    delivery_count: u32,
+    seconds: u64,
+    then: &str,
+) -> Result<Locked, BrokerError> {
+    let body = format!(r#"{{"seconds":{seconds},"then":"{then}","number":{number}}}"#);
     let delivery = Delivery::new(SourceId::new("bus.example.net", "orders"), body)
         .with_message_id(format!("m-{lock}"))
         .with_delivery_count(delivery_count);

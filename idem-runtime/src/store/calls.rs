@@ -12,7 +12,7 @@ use crate::key::{Digest, Fingerprint, KeyValue};
 /// How long we wait for an answer to one of our own steps. Where the server has fallen silent, the
 /// step goes on by itself, and the message is held, or left, without taking its place for ever.
 /// Longer than any wait that the engines bound themselves.
-const ANSWER_MAX: Duration = Duration::from_secs(60);
+pub(super) const ANSWER_MAX: Duration = Duration::from_secs(60);
 
 pub(super) async fn in_time<T>(
     step: &'static str,
