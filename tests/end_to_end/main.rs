@@ -6,6 +6,7 @@ mod axum_service;
 mod bench;
 mod duplicates;
 mod health;
+mod hot_key;
 mod input;
 mod job;
 mod kill;
@@ -15,6 +16,11 @@ mod naive;
 #[expect(dead_code, reason = "its main is the example's")]
 #[path = "../../examples/place_order.rs"]
 mod place_order;
+#[expect(dead_code, reason = "its main is the example's")]
+#[path = "../../examples/prometheus.rs"]
+mod prometheus;
 mod routing;
 mod service;
 mod stop;
+mod subscriptions;
+mod watching;

@@ -15,7 +15,17 @@ use crate::shell::Shell;
 const FEATURE_SETS: [(&str, &[&str]); 2] = [
     (
         "idem-runtime",
-        &["", "sqlite", "postgres", "mysql", "sqlserver", "servicebus", "chrono", "decimal"],
+        &[
+            "",
+            "sqlite",
+            "postgres",
+            "mysql",
+            "sqlserver",
+            "servicebus",
+            "chrono",
+            "decimal",
+            "opentelemetry",
+        ],
     ),
     ("idem-emulator", &["", "config", "control"]),
 ];

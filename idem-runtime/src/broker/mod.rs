@@ -19,7 +19,8 @@ use crate::delivery::{Delivery, SourceId};
 use crate::message_id::{MessageId, MessageIdError};
 use crate::settle::Settlement;
 
-/// Something that deliveries can be received from: a queue, or its dead-letter queue.
+/// Something that deliveries can be received from: a queue, a subscription, or the dead letters of
+/// either.
 pub trait Source: Send + Sync + 'static {
     /// The receiver that [`open`](Self::open) gives.
     type Receiver: Receiver;
@@ -98,7 +99,19 @@ pub trait Settler: Clone + Send + Sync + 'static {
     /// Gives a message back without waiting until the broker was told: for whoever is dropped
     /// before it has an outcome. A lock that is not held any more is none of its business.
     fn give_back(&self, lock: LockId);
+
+    /// Says that a delivery waits for something else than a free place, and will be settled only when
+    /// that has come about: until then the receiver receives another one in its place, where its
+    /// deliveries come independently of each other. No more than [`ASIDE_MAX`] can be set aside.
+    ///
+    /// The lock stays as it is, and is renewed as before.
+    fn set_aside(&self, lock: LockId) {
+        let _ = lock;
+    }
 }
+
+/// How many deliveries of one receiver can be [set aside](Settler::set_aside) at once.
+pub const ASIDE_MAX: usize = 512;
 
 /// What went wrong between us and the broker.
 #[derive(Debug, thiserror::Error)]

@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use super::batches::Batches;
 use super::handle::{Alive, Control};
+use super::places::Places;
 use super::process::GIVEN_BACK_MAX;
 use super::routes::RoutesDescription;
 use super::{Consumer, Counters, Limits, Shared};
 use crate::broker::Source;
+use crate::execute::BusyKeys;
 use crate::handler::{Handler, States};
 use crate::horizon::{Horizon, Readable, Retention};
 use crate::store::Store;
@@ -35,6 +37,7 @@ impl<B: Source, S: Store> ConsumerBuilder<B, S> {
             batch_max: 1,
             delivery_count_max: 10,
             renewal_max: Duration::from_secs(5 * 60),
+            handler_timeout: None,
             shutdown_deadline: Duration::from_secs(30),
         };
         Self {
@@ -91,6 +94,9 @@ impl<B: Source, S: Store> ConsumerBuilder<B, S> {
 
     /// How many messages are held and handled at once; 1 to 2,000, by default 16.
     ///
+    /// A message whose key is busy gives its place to another one while it waits. Up to
+    /// [512](crate::broker::ASIDE_MAX) are held like that, beside those in flight.
+    ///
     /// The store's pool should have more connections than this.
     #[must_use]
     pub fn in_flight_max(mut self, messages: u32) -> Self {
@@ -133,6 +139,27 @@ impl<B: Source, S: Store> ConsumerBuilder<B, S> {
     #[must_use]
     pub fn renewal_max(mut self, duration: Duration) -> Self {
         self.limits.renewal_max = duration;
+        self
+    }
+
+    /// How long a handler may run; without this, as long as it takes.
+    ///
+    /// A handler that hangs keeps its place among the messages in flight, its connection and its key
+    /// for ever. With a limit it is stopped where it waits, its transaction is rolled back, and its
+    /// message fails like one whose handler returned an error. Nothing else is ever stopped: not the
+    /// beginning of a transaction, nor the claim, nor the commit. What the handler has started
+    /// elsewhere, such as a call to another service, may go on.
+    ///
+    /// A handler that waits for a statement of its own leaves the server at work: its rollback
+    /// waits for that, for a minute at most, and its key is busy until then. A time-out of
+    /// statements, set in the database and shorter than this one, spares that.
+    ///
+    /// At most [`renewal_max`](Self::renewal_max), so that the lock is held until the handler is
+    /// stopped. A batch that is handled together has this time for all its messages, and each
+    /// message has it again where they are then handled one by one.
+    #[must_use]
+    pub fn handler_timeout(mut self, limit: Duration) -> Self {
+        self.limits.handler_timeout = Some(limit);
         self
     }
 
@@ -191,7 +218,7 @@ impl<B: Source, S: Store> ConsumerBuilder<B, S> {
             }
         });
         let waiting = routes.handlers().iter().cloned().zip(queues).collect();
-        let counters = Arc::<Counters>::default();
+        let counters = Arc::new(Counters::new(self.source.id()));
         let control = Arc::new(Control::new(Arc::clone(&counters)));
         let alive = Alive(Arc::clone(&control));
         let shared = Shared {
@@ -199,6 +226,8 @@ impl<B: Source, S: Store> ConsumerBuilder<B, S> {
             routes,
             states: Arc::new(self.states),
             limits: self.limits,
+            places: Places::new(self.limits.in_flight_max),
+            busy_keys: BusyKeys::default(),
             retention,
             from_dead_letters: self.source.is_dead_letter_queue(),
             counters,
@@ -260,7 +289,24 @@ impl Limits {
         if self.renewal_max.is_zero() {
             problems.push("`renewal_max` must be longer than zero".to_owned());
         }
+        if let Some(limit) = self.handler_timeout {
+            problems.extend(self.handler_timeout_problem(limit));
+        }
         problems
+    }
+
+    fn handler_timeout_problem(self, limit: Duration) -> Option<String> {
+        if limit.is_zero() {
+            return Some("`handler_timeout` must be longer than zero".to_owned());
+        }
+        let renewal_max = self.renewal_max;
+        (limit > renewal_max).then(|| {
+            format!(
+                "`handler_timeout` is {limit:?}, and locks are renewed for {renewal_max:?} only: a \
+                 slow handler would lose its lock before it is stopped; lower it, or raise \
+                 `renewal_max`"
+            )
+        })
     }
 }
 

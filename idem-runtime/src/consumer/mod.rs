@@ -1,8 +1,8 @@
 //! The consumer: it receives, lets [`execute`](crate::execute()) do the work under a renewed lock,
 //! and settles.
 //!
-//! Everything is bounded: as many messages are held as may be in flight, and back-pressure means
-//! not to receive. A message is settled only when its outcome is known; whatever happens to this
+//! Everything is bounded: as many messages are held as may be in flight, and a number of others that
+//! wait for a busy key; back-pressure means not to receive. A message is settled only when its outcome is known; whatever happens to this
 //! process, the broker gives an unsettled message out again, and the claim tells whether it was
 //! done.
 
@@ -11,6 +11,7 @@ mod builder;
 mod counters;
 mod handle;
 mod health;
+mod places;
 mod process;
 mod registry;
 mod renewal;
@@ -35,11 +36,13 @@ use tokio::sync::mpsc;
 
 use crate::broker::Source;
 use crate::delivery::Delivery;
+use crate::execute::BusyKeys;
 use crate::handler::{Context, States};
 use crate::horizon::Retention;
 use crate::store::Store;
 use batches::Waiting;
 use handle::{Alive, Control};
+use places::Places;
 use registry::Registered;
 use routes::Routes;
 
@@ -64,6 +67,8 @@ struct Shared<S: Store> {
     /// What handlers can take as `State<T>`.
     states: Arc<States>,
     limits: Limits,
+    places: Places,
+    busy_keys: BusyKeys,
     /// How long claims are kept; for ever, if absent.
     retention: Option<Retention>,
     from_dead_letters: bool,
@@ -74,7 +79,11 @@ struct Shared<S: Store> {
 
 impl<S: Store> Shared<S> {
     fn context(&self, delivery: Delivery) -> Context {
-        Context::new(delivery, Arc::clone(&self.states))
+        let context = Context::new(delivery, Arc::clone(&self.states));
+        match self.limits.handler_timeout {
+            Some(limit) => context.with_handler_timeout(limit),
+            None => context,
+        }
     }
 
     /// Completes when the consumer is asked to stop.
@@ -89,6 +98,7 @@ struct Limits {
     batch_max: u32,
     delivery_count_max: u32,
     renewal_max: Duration,
+    handler_timeout: Option<Duration>,
     shutdown_deadline: Duration,
 }
 

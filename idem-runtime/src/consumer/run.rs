@@ -17,6 +17,7 @@ use crate::backoff::Backoff;
 use crate::broker::{BrokerError, Receiver, Source};
 use crate::outcome::Chain;
 use crate::store::{Store, StoreError};
+use crate::telemetry;
 
 /// Pauses before a broken receiver is opened again.
 const REOPEN: Backoff = Backoff::new(Duration::from_millis(100), REOPEN_MAX);
@@ -118,6 +119,7 @@ impl<B: Source, S: Store> Consumer<B, S> {
     }
 
     async fn start(&self) -> Result<B::Receiver, RunError> {
+        telemetry::metrics::describe();
         self.shared.store.check().await?;
         self.shared.enter_ledger().await?;
         self.shared.warn_of_few_connections();
@@ -178,18 +180,21 @@ impl<B: Source, S: Store> Consumer<B, S> {
 
     /// Waits for a delivery, if there is room for one, or for a task to end.
     async fn step(&self, receiver: &mut B::Receiver, tasks: &mut JoinSet<()>) -> Next {
-        let has_room =
-            tasks.len() < usize::try_from(self.shared.limits.in_flight_max).unwrap_or(usize::MAX);
+        let places = &self.shared.places;
+        let received = async {
+            places.one_is_free().await;
+            receiver.receive().await
+        };
         tokio::select! {
             biased;
             Some(ended) = tasks.join_next() => {
                 log_panic(ended);
                 Next::Ended
             }
-            received = receiver.receive(), if has_room => match received {
+            received = received => match received {
                 Ok(locked) => {
-                    let settler = receiver.settler();
-                    tasks.spawn(process(Arc::clone(&self.shared), locked, settler));
+                    let (settler, place) = (receiver.settler(), places.try_take());
+                    tasks.spawn(process(Arc::clone(&self.shared), locked, settler, place));
                     Next::Received
                 }
                 Err(error) => Next::Broke(error),
@@ -206,7 +211,7 @@ impl<B: Source, S: Store> Consumer<B, S> {
             match self.source.open(self.shared.limits.in_flight_max).await {
                 Ok(receiver) => {
                     if *failures > 0 {
-                        self.shared.counters.reconnects.increment();
+                        self.shared.counters.reconnected();
                     }
                     info!(source = %self.source.id(), failures, "receiving again");
                     return receiver;

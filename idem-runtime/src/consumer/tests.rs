@@ -2,6 +2,7 @@
 
 mod batches;
 mod building;
+mod busy;
 mod handle;
 mod ledger;
 mod locks;
@@ -9,6 +10,7 @@ mod outages;
 mod routing;
 mod running;
 mod settling;
+mod watching;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -52,6 +54,7 @@ struct ScriptedBroker {
     told: Mutex<Vec<(Duration, LockId, String)>>,
     renewals: Mutex<Vec<(Duration, LockId)>>,
     renewal_errors: Mutex<VecDeque<BrokerError>>,
+    settle_errors: Mutex<VecDeque<BrokerError>>,
     started: Mutex<Option<Instant>>,
     changed: Notify,
     closed: AtomicUsize,
@@ -59,6 +62,7 @@ struct ScriptedBroker {
     is_deaf: AtomicBool,
     /// How long a receiver lasts after it has given all, if that is not for ever.
     lasts: Option<Duration>,
+    aside: Mutex<Vec<LockId>>,
 }
 
 impl ScriptedBroker {
@@ -161,7 +165,11 @@ impl Settler for ScriptedSettler {
         };
         self.0.told.lock().unwrap().push((self.0.at(), lock, what));
         self.0.changed.notify_waiters();
-        Ok(())
+        self.0.settle_errors.lock().unwrap().pop_front().map_or(Ok(()), Err)
+    }
+
+    fn set_aside(&self, lock: LockId) {
+        self.0.aside.lock().unwrap().push(lock);
     }
 
     fn give_back(&self, lock: LockId) {
@@ -178,6 +186,8 @@ struct ScriptedStore {
     claims: Arc<Mutex<VecDeque<Claimed>>>,
     /// Whether a claim is found before a transaction begins.
     is_claimed: bool,
+    /// How long each step of a transaction takes.
+    slowness: Duration,
     begun: Arc<AtomicUsize>,
     refuses_to_start: bool,
     /// How many more times the ledger cannot be looked at.
@@ -188,20 +198,30 @@ struct ScriptedStore {
     scopes_alive: Arc<Mutex<BTreeSet<String>>>,
     scopes_pruned: Arc<Mutex<BTreeSet<String>>>,
     prunings: Arc<AtomicUsize>,
+    /// What each pruning deletes; nothing when the script is empty.
+    prunable: Arc<Mutex<VecDeque<Result<u64, Fault>>>>,
 }
 
-struct ScriptedWork(Arc<Mutex<VecDeque<Claimed>>>);
+struct ScriptedWork {
+    claims: Arc<Mutex<VecDeque<Claimed>>>,
+    slowness: Duration,
+}
 
 impl Work<ScriptedStore> for ScriptedWork {
     async fn begin(store: &ScriptedStore) -> Result<Self, StoreError> {
         store.begun.fetch_add(1, Ordering::SeqCst);
-        match store.begins.lock().unwrap().pop_front() {
+        let fault = store.begins.lock().unwrap().pop_front();
+        match fault {
             Some(fault) => Err(StoreError::found("begin", fault)),
-            None => Ok(Self(Arc::clone(&store.claims))),
+            None => {
+                sleep(store.slowness).await;
+                Ok(Self { claims: Arc::clone(&store.claims), slowness: store.slowness })
+            }
         }
     }
 
     async fn claim_many(&mut self, claims: &[&Claim]) -> Result<Vec<Claimed>, StoreError> {
+        sleep(self.slowness).await;
         Ok(claims.iter().map(|_| Claimed::Ours).collect())
     }
 
@@ -222,10 +242,11 @@ impl Work<ScriptedStore> for ScriptedWork {
     }
 
     async fn claim(&mut self, _: &Claim) -> Result<Claimed, StoreError> {
-        Ok(self.0.lock().unwrap().pop_front().unwrap_or(Claimed::Ours))
+        Ok(self.claims.lock().unwrap().pop_front().unwrap_or(Claimed::Ours))
     }
 
     async fn commit(self, _: &ScriptedStore) -> Result<(), StoreError> {
+        sleep(self.slowness).await;
         Ok(())
     }
 
@@ -292,14 +313,18 @@ impl Store for ScriptedStore {
         Ok(Vec::new())
     }
 
-    async fn prune(&self, scope: &str, _: u32) -> Result<Option<u64>, StoreError> {
+    async fn prune(&self, scope: &str, rows_max: u32) -> Result<Option<u64>, StoreError> {
         self.scopes_pruned.lock().unwrap().insert(scope.to_owned());
         self.prunings.fetch_add(1, Ordering::SeqCst);
-        Ok(Some(0))
+        if rows_max == 0 {
+            return Ok(Some(0));
+        }
+        let pruned = self.prunable.lock().unwrap().pop_front().unwrap_or(Ok(0));
+        pruned.map(Some).map_err(|fault| StoreError::found("prune", fault))
     }
 
     async fn oldest_claim_age(&self, _: &str) -> Result<Option<i64>, StoreError> {
-        Ok(None)
+        Ok(Some(7))
     }
 
     async fn pruned_before(_: &mut Box<()>, _: &str) -> Result<i64, StoreError> {
@@ -349,6 +374,8 @@ impl Store for ScriptedStore {
 struct Instruction {
     seconds: u64,
     then: String,
+    /// Tells messages apart that say the same.
+    number: u64,
 }
 
 #[derive(Clone, Default)]
@@ -375,6 +402,7 @@ impl Handler<ScriptedStore> for Obedient {
     fn key(message: &Instruction, key: &mut KeyEncoder) {
         assert_ne!(message.then, "panic in key", "on purpose");
         key.part(&message.then);
+        key.part(&message.number);
     }
 
     fn require(requirements: &mut Requirements) {
@@ -463,7 +491,18 @@ impl Bench {
 }
 
 fn locked(lock: u64, delivery_count: u32, seconds: u64, then: &str) -> Result<Locked, BrokerError> {
-    let body = format!(r#"{{"seconds":{seconds},"then":"{then}"}}"#);
+    numbered(lock, lock, delivery_count, seconds, then)
+}
+
+/// Messages with the same number and end have the same key.
+fn numbered(
+    lock: u64,
+    number: u64,
+    delivery_count: u32,
+    seconds: u64,
+    then: &str,
+) -> Result<Locked, BrokerError> {
+    let body = format!(r#"{{"seconds":{seconds},"then":"{then}","number":{number}}}"#);
     let delivery = Delivery::new(SourceId::new("bus.example.net", "orders"), body)
         .with_message_id(format!("m-{lock}"))
         .with_delivery_count(delivery_count);

@@ -13,6 +13,7 @@ use crate::horizon::Retention;
 use crate::outcome::Chain;
 use crate::prune::{Pruned, oldest_claim_age, prune};
 use crate::store::{self, ScopeKeys, Store, StoreError};
+use crate::telemetry::metrics;
 
 /// Signs of life are this far apart.
 const ALIVE_EVERY: Duration = Duration::from_secs(30);
@@ -116,21 +117,33 @@ impl<S: Store> Shared<S> {
         }
     }
 
-    /// Whether pruning keeps pace shows in the age of the oldest claim.
-    async fn report_pruning(&self, scope: &str, deleted: u64) {
-        let oldest = oldest_claim_age(&self.store, scope).await.ok().flatten();
-        let oldest_seconds = oldest.map(|age| age.as_secs());
-        info!(scope, deleted, oldest_seconds, "pruned");
+    /// Whether pruning keeps pace shows in the age of the oldest claim, whoever prunes.
+    async fn report_pruning(&self, scope: &'static str, pruned: Pruned) {
+        let (Pruned::All(deleted) | Pruned::Elsewhere(deleted)) = pruned;
+        metrics::pruned(scope, deleted);
+        let oldest = match oldest_claim_age(&self.store, scope).await {
+            Ok(oldest) => oldest,
+            Err(error) => {
+                return warn!(scope, error = %Chain(&error), "the oldest claim is not known");
+            }
+        };
+        metrics::oldest_claim(scope, oldest);
+        if deleted > 0 {
+            let oldest_seconds = oldest.map(|age| age.as_secs());
+            info!(scope, deleted, oldest_seconds, "pruned");
+        }
     }
 
     /// Errors wait for the next time: a claim that is kept for too long does no harm.
-    async fn keep_pruned(&self, scope: &str) {
+    async fn keep_pruned(&self, scope: &'static str) {
         loop {
             let progress = |deleted| debug!(scope, deleted, "pruning");
             match prune(&self.store, Some(scope), progress).await {
-                Ok(Pruned::All(0) | Pruned::Elsewhere(_)) => {}
-                Ok(Pruned::All(deleted)) => self.report_pruning(scope, deleted).await,
-                Err(error) => warn!(scope, error = %Chain(&error), "not pruned"),
+                Ok(pruned) => self.report_pruning(scope, pruned).await,
+                Err(error) => {
+                    metrics::pruning_failed(scope);
+                    warn!(scope, error = %Chain(&error), "not pruned");
+                }
             }
             // Not all consumers at the same time.
             sleep(PRUNE_EVERY.mul_f64(0.8 + 0.4 * fastrand::f64())).await;

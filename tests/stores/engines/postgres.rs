@@ -62,6 +62,7 @@ impl super::Engine for OnPostgres {
     const TRIGGER: &'static str = "CREATE FUNCTION invoice() RETURNS trigger LANGUAGE plpgsql AS \
          'BEGIN INSERT INTO invoices (number) VALUES (1); RETURN NEW; END'; \
          CREATE TRIGGER invoice AFTER INSERT ON customers FOR EACH ROW EXECUTE FUNCTION invoice()";
+    const TAKES_SECONDS: &'static str = "SELECT pg_sleep(3)";
     const SERVER: Option<Server> = Some(Server {
         end_connection: "SELECT pg_terminate_backend(pg_backend_pid())",
         time_out: Some("SET LOCAL statement_timeout = 10; SELECT pg_sleep(60)"),

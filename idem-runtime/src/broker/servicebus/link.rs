@@ -97,9 +97,19 @@ impl ReceiverLink {
     ) -> Result<Option<ServiceBusReceivedMessage>, BrokerError> {
         let received = self.receiver.receive_message_with_max_wait_time(RECEIVE_WAIT).await;
         match received {
+            Ok(Some(message)) => {
+                self.credit.use_one();
+                Ok(Some(message))
+            }
+            Ok(None) => Ok(None),
             Err(error) if is_undecodable(&error) => self.pass_over().map(|()| None),
-            received => received.map_err(|error| self.place.failed("receive", error)),
+            Err(error) => Err(self.place.failed("receive", error)),
         }
+    }
+
+    /// Whether no message comes by this link before others are settled on it.
+    pub(super) fn has_no_credit(&self) -> bool {
+        self.credit.is_used_up()
     }
 
     /// Goes on after a message that the client cannot decode. The client does not say which one it

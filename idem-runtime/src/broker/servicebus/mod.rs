@@ -6,6 +6,7 @@
 //!
 //! let bus = ServiceBus::connect("Endpoint=sb://localhost;…;UseDevelopmentEmulator=true")?;
 //! let waiting = bus.queue("orders").depth(1_000).await?;
+//! let unbilled = bus.subscription("orders", "billing").depth(1_000).await?;
 //! # Ok(()) }
 //! ```
 
@@ -14,6 +15,7 @@ mod credit;
 mod depth;
 mod error;
 mod link;
+mod links;
 mod message;
 mod receiver;
 mod renewal;
@@ -42,12 +44,15 @@ pub struct ServiceBus {
     connection_string: Arc<ConnectionString>,
 }
 
-/// A queue, or its dead-letter queue, as a source of deliveries.
+/// A queue as a source of deliveries, a topic's subscription, which is a queue to those who receive
+/// from it, or the dead letters of either.
 #[derive(Clone, Debug)]
 pub struct Queue {
     bus: ServiceBus,
-    /// The name without suffix, which permissions go by.
-    name: Arc<str>,
+    /// The queue or the topic, which permissions go by.
+    granted: Arc<str>,
+    /// The path without the suffix of dead letters.
+    path: Arc<str>,
     is_dead_letters: bool,
     id: SourceId,
 }
@@ -70,30 +75,42 @@ impl ServiceBus {
     /// A queue of the namespace. Whether it exists shows when it is opened.
     pub fn queue(&self, name: &str) -> Queue {
         let name = name.trim_matches('/');
+        self.receiving_from(name, name)
+    }
+
+    /// What a subscription collects of its topic. Whether both exist shows when it is opened.
+    ///
+    /// Two subscriptions share no level 1 keys: each handles its own copy of a message.
+    pub fn subscription(&self, topic: &str, subscription: &str) -> Queue {
+        let topic = topic.trim_matches('/');
+        let subscription = subscription.trim_matches('/');
+        self.receiving_from(topic, &format!("{topic}/Subscriptions/{subscription}"))
+    }
+
+    /// Connects a sender to a queue or a topic.
+    ///
+    /// # Errors
+    ///
+    /// When the broker cannot be reached, refuses the credentials or has no such entity.
+    pub async fn sender(&self, entity: &str) -> Result<Sender, BrokerError> {
+        let entity = entity.trim_matches('/');
+        let place = self.place(entity, entity.to_owned())?;
+        Sender::open(Arc::clone(&self.connection_string), place).await
+    }
+
+    fn receiving_from(&self, granted: &str, path: &str) -> Queue {
         Queue {
             bus: self.clone(),
-            id: SourceId::new(&self.connection_string.endpoint.to_string(), name),
-            name: name.into(),
+            id: SourceId::new(&self.connection_string.endpoint.to_string(), path),
+            granted: granted.into(),
+            path: path.into(),
             is_dead_letters: false,
         }
     }
 
-    /// Connects a sender to a queue.
-    ///
-    /// # Errors
-    ///
-    /// When the broker cannot be reached, refuses the credentials or has no such queue.
-    pub async fn sender(&self, queue: &str) -> Result<Sender, BrokerError> {
-        let place = self.place(queue.trim_matches('/'), "")?;
-        Sender::open(Arc::clone(&self.connection_string), place).await
-    }
-
-    fn place(&self, entity: &str, suffix: &str) -> Result<Place, BrokerError> {
-        self.connection_string.check_entity(entity)?;
-        Ok(Place {
-            namespace: self.connection_string.endpoint.to_string(),
-            entity: format!("{entity}{suffix}"),
-        })
+    fn place(&self, granted: &str, path: String) -> Result<Place, BrokerError> {
+        self.connection_string.check_entity(granted)?;
+        Ok(Place { namespace: self.connection_string.endpoint.to_string(), entity: path })
     }
 }
 
@@ -108,7 +125,7 @@ fn choose_cryptography() {
 }
 
 impl Queue {
-    /// The queue's dead letters, as a source of its own. Its id is that of the queue, so that a
+    /// The dead letters, as a source of its own. Its id is that of the queue, so that a
     /// message keeps its level 1 key when it is handled from there.
     ///
     /// A dead letter that fails again is given back after a pause, and one that is rejected again
@@ -136,7 +153,7 @@ impl Queue {
 
     fn place(&self) -> Result<Place, BrokerError> {
         let suffix = if self.is_dead_letters { DEAD_LETTER_SUFFIX } else { "" };
-        self.bus.place(&self.name, suffix)
+        self.bus.place(&self.granted, format!("{}{suffix}", self.path))
     }
 }
 
