@@ -112,7 +112,8 @@ pub trait Store: Clone + Send + Sync + 'static {
     }
 
     /// Asks the server, on another connection, what became of a transaction with an id, and with a
-    /// claim of this digest, if it had one.
+    /// claim of this digest, if it had one. [`Fate::Committed`] is believed only where the claims are
+    /// there.
     fn fate(
         &self,
         _: TransactionId,
@@ -227,8 +228,8 @@ pub trait Store: Clone + Send + Sync + 'static {
 /// would hide the ledger from the next message, unless it has a [schema](Names::schema) of its own.
 pub struct Tx<S: Store> {
     transaction: S::Transaction,
-    /// A claim that is there if the transaction is committed; of many, one of them.
-    claimed: Option<Digest>,
+    /// The claims that are there if the transaction is committed.
+    claimed: Vec<Digest>,
 }
 
 impl<S: Store> Deref for Tx<S> {
@@ -301,13 +302,13 @@ impl<S: Store> Work<S> for Tx<S> {
         let store = store.clone();
         let begun = Step::new(async move { store.begin().await });
         let transaction = in_time("begin", Fault::Unavailable, begun).await?;
-        Ok(Self { transaction, claimed: None })
+        Ok(Self { transaction, claimed: Vec::new() })
     }
 
     async fn claim(&mut self, claim: &Claim) -> Result<Claimed, StoreError> {
         let claimed = S::claim(&mut self.transaction, claim);
         let claimed = in_time("claim", Fault::Unavailable, claimed).await?;
-        self.claimed = Some(claim.digest);
+        self.claimed = vec![claim.digest];
         Ok(claimed)
     }
 
@@ -329,8 +330,8 @@ impl<S: Store> Work<S> for Tx<S> {
     async fn claim_many(&mut self, claims: &[&Claim]) -> Result<Vec<Claimed>, StoreError> {
         let claimed = S::claim_many(&mut self.transaction, claims);
         let claimed = in_time("claim", Fault::Unavailable, claimed).await?;
-        let first = claims.iter().zip(&claimed).find(|(_, how)| matches!(how, Claimed::Ours));
-        self.claimed = first.map(|(claim, _)| claim.digest);
+        let ours = claims.iter().zip(&claimed).filter(|(_, how)| matches!(how, Claimed::Ours));
+        self.claimed = ours.map(|(claim, _)| claim.digest).collect();
         Ok(claimed)
     }
 
@@ -345,7 +346,7 @@ impl<S: Store> Work<S> for Tx<S> {
         let committed = Step::new(S::commit(transaction));
         match in_time("commit", Fault::InDoubt, committed).await {
             Err(error) if error.fault == Fault::InDoubt => {
-                settle_doubt(store, claimed, id, error).await
+                settle_doubt(store, &claimed, id, error).await
             }
             Err(error) if error.fault == Fault::Unavailable => {
                 Err(StoreError::new(ROLLED_BACK, Fault::Unavailable, error))
@@ -510,12 +511,12 @@ const DOUBT_PAUSES: Backoff = Backoff::new(Duration::from_millis(50), Duration::
 /// Asks what became of a commit whose answer was lost, and believes nothing but a proof.
 async fn settle_doubt<S: Store>(
     store: &S,
-    claimed: Option<Digest>,
+    claimed: &[Digest],
     id: Option<TransactionId>,
     doubt: StoreError,
 ) -> Result<(), StoreError> {
     for asked in 1.. {
-        let fate = in_time("ask for the fate", Fault::Unavailable, fate(store, claimed, id)).await;
+        let fate = fate(store, claimed, id).await;
         match fate.unwrap_or(Fate::Unknown) {
             Fate::Committed => return Ok(()),
             Fate::RolledBack => {
@@ -528,19 +529,42 @@ async fn settle_doubt<S: Store>(
     Err(doubt)
 }
 
-/// The claim's row proves a commit. Its absence proves nothing: the server may still be about to
-/// commit. Only what the server says of the transaction by its id goes both ways.
+/// Nothing but the rows of all its claims proves a commit. Their absence proves nothing by itself:
+/// the server may still be about to commit.
+///
+/// What the server says of the transaction by its id is believed when it says that it was rolled
+/// back. When it says that it was committed, it may mean another one: a server that has crashed gives
+/// the ids of transactions that were lost to those that come after. With a claim missing it is so, and
+/// ours is gone.
 async fn fate<S: Store>(
     store: &S,
-    claimed: Option<Digest>,
+    claimed: &[Digest],
     id: Option<TransactionId>,
 ) -> Result<Fate, StoreError> {
-    if let Some(id) = id {
-        return store.fate(id, claimed).await;
+    let said = match id {
+        Some(id) => {
+            let asked = store.fate(id, claimed.first().copied());
+            Some(in_time("ask for the fate", Fault::Unavailable, asked).await?)
+        }
+        None => None,
+    };
+    match said {
+        Some(fate @ (Fate::RolledBack | Fate::Unknown)) => Ok(fate),
+        Some(Fate::Committed) | None if claimed.is_empty() => Ok(Fate::Unknown),
+        Some(Fate::Committed) if !are_there(store, claimed).await? => Ok(Fate::RolledBack),
+        None if !are_there(store, claimed).await? => Ok(Fate::Unknown),
+        Some(Fate::Committed) | None => Ok(Fate::Committed),
     }
-    let Some(digest) = claimed else { return Ok(Fate::Unknown) };
-    let found = store.find(digest).await?;
-    Ok(if found.is_some() { Fate::Committed } else { Fate::Unknown })
+}
+
+/// Whether all these claims are committed.
+async fn are_there<S: Store>(store: &S, claims: &[Digest]) -> Result<bool, StoreError> {
+    for digest in claims {
+        if find(store, *digest).await?.is_none() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// The unit of work of a level 0 handler that takes no transaction.
@@ -645,7 +669,8 @@ pub enum Claimed {
     Busy,
 }
 
-/// What a server calls a transaction, unique for the life of the database.
+/// What a server calls a transaction. Where the server crashes before it has committed, another
+/// transaction may be called the same afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransactionId(pub u64);
 
