@@ -11,7 +11,6 @@
 //!
 //! A fourth gives `execute` a message that was handled before, in its second delivery.
 
-use anyhow::Context as _;
 use idem_runtime::store::{Mysql, Postgres, Sqlite, Store};
 use idem_runtime::{
     Context, Delivery, Failure, Handler, Outcome, SourceId, Tx, execute, execute_batch, idempotent,
@@ -130,33 +129,29 @@ pub(crate) mod on_postgres {
         let begin = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
         let mut transaction = store.pool().begin_with(begin).await?;
         let claim = "\
-            WITH lock AS MATERIALIZED ( \
-                SELECT pg_try_advisory_xact_lock($3) AS taken, \
-                       set_config('idem.lock_timeout', current_setting('lock_timeout'), true), \
-                       set_config('lock_timeout', '500ms', true)), \
-            claim AS (INSERT INTO idem_claim (digest, scope) SELECT $1, $2 FROM lock WHERE taken \
-                      ON CONFLICT ON CONSTRAINT idem_claim_pk DO NOTHING RETURNING 1) \
-            SELECT (SELECT taken FROM lock), \
-                   CASE WHEN EXISTS (SELECT FROM claim) THEN pg_current_xact_id()::text END, \
-                   set_config('lock_timeout', current_setting('idem.lock_timeout'), true)";
+            INSERT INTO idem_claim (digest, scope) SELECT $1, $2 \
+            WHERE pg_try_advisory_xact_lock($3) AND CASE \
+                WHEN set_config('idem.lock_timeout', current_setting('lock_timeout'), true) IS NOT NULL \
+                THEN set_config('lock_timeout', '500ms', true) END IS NOT NULL \
+            ON CONFLICT ON CONSTRAINT idem_claim_pk DO NOTHING \
+            RETURNING pg_current_xact_id()::text, \
+                set_config('lock_timeout', current_setting('idem.lock_timeout'), true)";
         let (_, advisory_key) = digest.as_u64_pair();
-        let (taken, id, _): (bool, Option<String>, String) = sqlx::query_as(claim)
+        let (id, _): (String, String) = sqlx::query_as(claim)
             .bind(digest)
             .bind("by_hand")
             .bind(advisory_key.cast_signed())
             .fetch_one(&mut *transaction)
             .await?;
-        anyhow::ensure!(taken);
         sqlx::query(INSERT)
             .bind(order.customer_id)
             .bind(order.amount_cents)
             .execute(&mut *transaction)
             .await?;
-        let id: u64 = id.context("claimed")?.parse()?;
+        let id: u64 = id.parse()?;
         let commit = format!(
-            "SELECT CASE WHEN pg_current_xact_id_if_assigned()::text = '{id}' THEN 0 \
-             ELSE (coalesce(pg_current_xact_id_if_assigned()::text, '') || ' is another')::int END; \
-             COMMIT AND CHAIN"
+            "SELECT CASE pg_current_xact_id_if_assigned() WHEN '{id}' THEN 0 \
+             ELSE concat('another')::int END; COMMIT AND CHAIN"
         );
         transaction.execute(AssertSqlSafe(commit)).await?;
         Ok(())

@@ -3,10 +3,14 @@
 //! A store keeps the *ledger*: one row for each claim, inserted in the same transaction as the
 //! handler's own rows, so that both are there or neither is.
 
+mod calls;
+mod doubt;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod driver;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite", feature = "sqlserver"))]
 mod ledger;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+mod methods;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite", feature = "sqlserver"))]
 mod migration;
 #[cfg(feature = "mysql")]
@@ -14,8 +18,6 @@ mod mysql;
 mod names;
 #[cfg(feature = "postgres")]
 mod postgres;
-#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
-mod scopes;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 #[cfg(feature = "sqlserver")]
@@ -42,12 +44,14 @@ pub use sqlite::{Sqlite, SqliteTransaction};
 pub use sqlserver::{SqlServer, SqlServerTransaction};
 
 use time::OffsetDateTime;
-use tokio::time::timeout;
 
-use crate::backoff::Backoff;
 use crate::horizon::Retention;
 use crate::key::{Digest, Fingerprint, KeyValue};
 use crate::outcome::{Chain, Reply};
+use calls::in_time;
+pub(crate) use calls::{
+    agreement, constraint, find, keep_alive, oldest_claim_age, prune, register, try_claim,
+};
 use step::Step;
 
 /// A database that keeps claims beside the handlers' own rows.
@@ -346,7 +350,7 @@ impl<S: Store> Work<S> for Tx<S> {
         let committed = Step::new(S::commit(transaction));
         match in_time("commit", Fault::InDoubt, committed).await {
             Err(error) if error.fault == Fault::InDoubt => {
-                settle_doubt(store, &claimed, id, error).await
+                doubt::settle(store, &claimed, id, error).await
             }
             Err(error) if error.fault == Fault::Unavailable => {
                 Err(StoreError::new(ROLLED_BACK, Fault::Unavailable, error))
@@ -365,128 +369,6 @@ impl<S: Store> Work<S> for Tx<S> {
     }
 }
 
-/// The committed claim with this digest.
-pub(crate) async fn find<S: Store>(
-    store: &S,
-    digest: Digest,
-) -> Result<Option<Earlier>, StoreError> {
-    in_time("read the claim", Fault::Unavailable, store.find(digest)).await
-}
-
-/// Finds the constraint that stands in place of a handler's claims, and refuses one that has other
-/// columns than the handler's key has fields, or whose table lacks a column that must agree.
-pub(crate) async fn constraint<S: Store>(
-    store: &S,
-    name: &'static str,
-    key: &[&str],
-    same: &[&str],
-) -> Result<Constraint, StoreError> {
-    let constraint = store.constraint(name);
-    let constraint = in_time("read the catalogue", Fault::Unavailable, constraint).await?;
-    let there = |field: &&str| constraint.table_columns.iter().any(|column| column == field);
-    if let Some(missing) = same.iter().find(|field| !there(field)) {
-        let problem = format!(
-            "`same` names `{missing}`, which is no column of `{}`, the table of constraint `{name}`; \
-             fields that must agree are named as their columns are",
-            constraint.table
-        );
-        return Err(StoreError::found(problem, Fault::Refused));
-    }
-    if constraint.columns.len() == key.len() {
-        return Ok(constraint);
-    }
-    let problem = format!(
-        "constraint `{name}` has the columns `{}`, and the handler's key the fields `{}`; name a \
-         field for each column, in the order of the constraint",
-        constraint.columns.join("`, `"),
-        key.join("`, `"),
-    );
-    Err(StoreError::found(problem, Fault::Refused))
-}
-
-/// What became of an earlier message with this key, by the row that it has left.
-pub(crate) async fn agreement<S: Store>(
-    store: &S,
-    constraint: &Constraint,
-    key: &[KeyValue],
-    same: &[(&'static str, &KeyValue)],
-) -> Result<Option<Vec<bool>>, StoreError> {
-    let agreement = store.agreement(constraint, key, same);
-    in_time("read the row of an earlier message", Fault::Unavailable, agreement).await
-}
-
-/// Refuses a handler whose scope has keys of another kind in the ledger: what was done under those
-/// would be done again.
-pub(crate) async fn register<S: Store>(store: &S, scope: &ScopeKeys) -> Result<(), StoreError> {
-    let registered = in_time("register the scope", Fault::Unavailable, store.register(scope));
-    let there = registered.await?;
-    if there == *scope {
-        return Ok(());
-    }
-    let problem = format!(
-        "scope `{}` has level {} and key `{}` in this ledger, and the handler has level {} and key \
-         `{}`; give the handler another `scope`, under which what was done before counts as not \
-         done",
-        scope.scope, there.level, there.key, scope.level, scope.key
-    );
-    Err(StoreError::found(problem, Fault::Refused))
-}
-
-/// Claims a key that no message has, and takes it back: what would keep every message from being
-/// claimed shows at start.
-pub(crate) async fn try_claim<S: Store>(store: &S, scope: &'static str) -> Result<(), StoreError> {
-    let digest = Digest::random();
-    let mut transaction = Tx::begin(store).await?;
-    let claimed = transaction.claim(&Claim { scope, digest, same: Fingerprint::default() }).await;
-    Work::<S>::rollback(transaction).await?;
-    claimed.map(|_| ())
-}
-
-/// Prunes in a step of its own, which ends by itself.
-pub(crate) async fn prune<S: Store>(
-    store: &S,
-    scope: &str,
-    rows_max: u32,
-) -> Result<Option<u64>, StoreError> {
-    let (store, scope) = (store.clone(), scope.to_owned());
-    let pruned = Step::new(async move { store.prune(&scope, rows_max).await });
-    in_time("prune", Fault::Unavailable, pruned).await
-}
-
-pub(crate) async fn oldest_claim_age<S: Store>(
-    store: &S,
-    scope: &str,
-) -> Result<Option<Duration>, StoreError> {
-    let age = store.oldest_claim_age(scope);
-    let age = in_time("read the oldest claim", Fault::Unavailable, age).await?;
-    // Less than nothing after the clock was set back.
-    Ok(age.map(|seconds| Duration::from_secs(u64::try_from(seconds).unwrap_or(0))))
-}
-
-pub(crate) async fn keep_alive<S: Store>(
-    store: &S,
-    scope: &'static str,
-    retention: Retention,
-) -> Result<(), StoreError> {
-    in_time("keep alive", Fault::Unavailable, store.keep_alive(scope, retention)).await
-}
-
-/// How long we wait for an answer to one of our own steps. Where the server has fallen silent, the
-/// step goes on by itself, and the message is held, or left, without taking its place for ever.
-/// Longer than any wait that the engines bound themselves.
-const ANSWER_MAX: Duration = Duration::from_secs(60);
-
-async fn in_time<T>(
-    step: &'static str,
-    fault: Fault,
-    answer: impl Future<Output = Result<T, StoreError>>,
-) -> Result<T, StoreError> {
-    match timeout(ANSWER_MAX, answer).await {
-        Ok(answer) => answer,
-        Err(elapsed) => Err(StoreError::new(format!("no answer to `{step}`"), fault, elapsed)),
-    }
-}
-
 /// Rolls back a transaction that the guard has refused, and says why it is not committed.
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite", feature = "sqlserver"))]
 async fn give_up<S: Store>(transaction: S::Transaction, refused: StoreError) -> StoreError {
@@ -501,71 +383,6 @@ async fn rollback<S: Store>(mut transaction: S::Transaction) -> Result<(), Store
 
 /// How far the broker's clock, which says when a message was sent, may be ahead of the database's.
 const CLOCKS_DIFFER_MAX: Duration = Duration::from_secs(30 * 60);
-
-/// How often we ask what became of a commit whose answer was lost. A server that has yet to notice
-/// the loss answers that it does not know.
-const DOUBT_ASKED_MAX: u32 = 4;
-
-const DOUBT_PAUSES: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
-
-/// Asks what became of a commit whose answer was lost, and believes nothing but a proof.
-async fn settle_doubt<S: Store>(
-    store: &S,
-    claimed: &[Digest],
-    id: Option<TransactionId>,
-    doubt: StoreError,
-) -> Result<(), StoreError> {
-    for asked in 1.. {
-        let fate = fate(store, claimed, id).await;
-        match fate.unwrap_or(Fate::Unknown) {
-            Fate::Committed => return Ok(()),
-            Fate::RolledBack => {
-                return Err(StoreError::new(ROLLED_BACK, Fault::Unavailable, doubt));
-            }
-            Fate::Unknown if asked == DOUBT_ASKED_MAX => break,
-            Fate::Unknown => tokio::time::sleep(DOUBT_PAUSES.after(asked)).await,
-        }
-    }
-    Err(doubt)
-}
-
-/// Nothing but the rows of all its claims proves a commit. Their absence proves nothing by itself:
-/// the server may still be about to commit.
-///
-/// What the server says of the transaction by its id is believed when it says that it was rolled
-/// back. When it says that it was committed, it may mean another one: a server that has crashed gives
-/// the ids of transactions that were lost to those that come after. With a claim missing it is so, and
-/// ours is gone.
-async fn fate<S: Store>(
-    store: &S,
-    claimed: &[Digest],
-    id: Option<TransactionId>,
-) -> Result<Fate, StoreError> {
-    let said = match id {
-        Some(id) => {
-            let asked = store.fate(id, claimed.first().copied());
-            Some(in_time("ask for the fate", Fault::Unavailable, asked).await?)
-        }
-        None => None,
-    };
-    match said {
-        Some(fate @ (Fate::RolledBack | Fate::Unknown)) => Ok(fate),
-        Some(Fate::Committed) | None if claimed.is_empty() => Ok(Fate::Unknown),
-        Some(Fate::Committed) if !are_there(store, claimed).await? => Ok(Fate::RolledBack),
-        None if !are_there(store, claimed).await? => Ok(Fate::Unknown),
-        Some(Fate::Committed) | None => Ok(Fate::Committed),
-    }
-}
-
-/// Whether all these claims are committed.
-async fn are_there<S: Store>(store: &S, claims: &[Digest]) -> Result<bool, StoreError> {
-    for digest in claims {
-        if find(store, *digest).await?.is_none() {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
 
 /// The unit of work of a level 0 handler that takes no transaction.
 #[derive(Debug)]

@@ -20,8 +20,7 @@ use sqlx::{AssertSqlSafe, Connection, Database, Executor, MySql, QueryBuilder, R
 use sqlx_core::transaction::TransactionManager;
 use tokio::time::timeout;
 
-use super::driver::Agreement;
-use super::scopes::{Statements, scope_methods};
+use super::methods::{Statements, sqlx_methods};
 use super::{
     Claim, Claimed, Constraint, Earlier, Fault, Names, ScopeKeys, Store, StoreError, driver,
     ledger, migration,
@@ -161,7 +160,7 @@ impl DerefMut for MysqlTransaction {
     }
 }
 
-/// What is done with scopes: the times are the database's, in whole seconds.
+/// The times are the database's, in whole seconds.
 const STATEMENTS: Statements = Statements {
     // A repeated insert changes nothing.
     register: "\
@@ -184,6 +183,9 @@ const STATEMENTS: Statements = Statements {
         WHERE scope = ?",
     scopes: "SELECT scope FROM idem_scope WHERE retention IS NOT NULL ORDER BY scope",
     pruned_before: "SELECT pruned_before FROM idem_scope WHERE scope = ?",
+    oldest_claim_age: "SELECT CAST(unix_timestamp() - unix_timestamp(min(claimed_at)) AS SIGNED) \
+        FROM idem_claim WHERE scope = ?",
+    is_same: " <=> ",
 };
 
 impl Store for Mysql {
@@ -379,27 +381,6 @@ impl Store for Mysql {
         })
     }
 
-    async fn agreement(
-        &self,
-        constraint: &Constraint,
-        key: &[KeyValue],
-        same: &[(&'static str, &KeyValue)],
-    ) -> Result<Option<Vec<bool>>, StoreError> {
-        let agreement = Agreement {
-            table: quoted(&constraint.table),
-            columns: constraint.columns.iter().map(|column| quoted(column)).collect(),
-            key,
-            same: same.iter().map(|(column, value)| (quoted(column), *value)).collect(),
-            is_same: " <=> ",
-        };
-        let failed = failed("read the row of an earlier message");
-        let mut query = agreement.query(bind)?;
-        let row = query.build().fetch_optional(&self.pool).await.map_err(&failed)?;
-        let Some(row) = row else { return Ok(None) };
-        let agrees = (0..same.len()).map(|number| row.try_get(number));
-        agrees.collect::<Result<_, _>>().map(Some).map_err(&failed)
-    }
-
     async fn was_ended(transaction: &mut MysqlTransaction) -> bool {
         if transaction.claimed.is_none() {
             return false;
@@ -439,17 +420,7 @@ impl Store for Mysql {
         }
     }
 
-    async fn find(&self, digest: Digest) -> Result<Option<Earlier>, StoreError> {
-        let found =
-            find(&self.pool, &self.names, digest).await.map_err(failed("read the claim"))?;
-        Ok(found.map(ledger::earlier))
-    }
-
-    fn fault_of(error: &(dyn Error + 'static)) -> Option<Fault> {
-        driver::fault_in(error, server_fault)
-    }
-
-    scope_methods!(STATEMENTS);
+    sqlx_methods!(STATEMENTS);
 
     async fn prune(&self, scope: &str, rows_max: u32) -> Result<Option<u64>, StoreError> {
         let mut connection = self.pool.acquire().await.map_err(failed("prune"))?;
@@ -457,16 +428,6 @@ impl Store for Mysql {
         // Closing gives the lock back, whatever happened.
         connection.close().await.ok();
         pruned.map_err(failed("prune"))
-    }
-
-    async fn oldest_claim_age(&self, scope: &str) -> Result<Option<i64>, StoreError> {
-        const AGE: &str = "SELECT CAST(unix_timestamp() - unix_timestamp(min(claimed_at)) AS SIGNED) \
-             FROM idem_claim WHERE scope = ?";
-        sqlx::query_scalar(self.names.sql(AGE))
-            .bind(scope)
-            .fetch_one(&self.pool)
-            .await
-            .map_err(failed("read the oldest claim"))
     }
 
     async fn migrate(&self) -> Result<(), StoreError> {

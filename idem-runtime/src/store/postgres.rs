@@ -11,8 +11,7 @@ use sqlx::{AssertSqlSafe, Connection, Executor, QueryBuilder, Row};
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::driver::Agreement;
-use super::scopes::{Statements, scope_methods};
+use super::methods::{Statements, sqlx_methods};
 use super::{
     Claim, Claimed, Constraint, Earlier, Fate, Fault, Names, ScopeKeys, Store, StoreError,
     TransactionId, driver, ledger, migration,
@@ -124,8 +123,8 @@ impl PostgresTransaction {
     async fn guard_and_commit(&mut self) -> Result<(), sqlx::Error> {
         let guard = match self.id {
             Some(id) => format!(
-                "SELECT CASE WHEN {CURRENT_ID} = '{}' THEN 0 \
-                 ELSE (coalesce({CURRENT_ID}, '') || '{OTHER_TRANSACTION}')::int END",
+                "SELECT CASE pg_current_xact_id_if_assigned() WHEN '{}' THEN 0 \
+                 ELSE concat('{OTHER_TRANSACTION}')::int END",
                 id.0
             ),
             None => "SELECT 0".to_owned(),
@@ -148,11 +147,12 @@ impl PostgresTransaction {
     }
 }
 
-/// Bounds the waits for locks from here on, in columns of a statement that comes first.
+/// Bounds the waits for locks from here on, and is never null. Only `CASE` has an order: conditions
+/// are sorted by their cost.
 macro_rules! bounded_lock_wait {
     () => {
-        "set_config('idem.lock_timeout', current_setting('lock_timeout'), true) AS before, \
-         set_config('lock_timeout', '500ms', true) AS bound"
+        "CASE WHEN set_config('idem.lock_timeout', current_setting('lock_timeout'), true) IS NOT NULL \
+         THEN set_config('lock_timeout', '500ms', true) END"
     };
 }
 
@@ -165,10 +165,12 @@ macro_rules! restored_lock_wait {
 
 const LOCK_NOT_AVAILABLE: &str = "55P03";
 
-const CURRENT_ID: &str = "pg_current_xact_id_if_assigned()::text";
+/// The transaction is aborted.
+const ABORTED: &str = "25P02";
 
-/// It is no number, and the error of its conversion quotes it in every language.
-const OTHER_TRANSACTION: &str = " is not the transaction that claimed";
+/// It is no number, and the error of its conversion quotes it in every language. What `concat` gives
+/// is not known before the statement runs, so that it is not converted ahead of that.
+const OTHER_TRANSACTION: &str = "this is not the transaction that claimed";
 
 async fn fate(
     connection: impl sqlx::PgExecutor<'_>,
@@ -186,7 +188,7 @@ async fn fate(
     })
 }
 
-/// What is done with scopes: the times are the database's, in whole seconds.
+/// The times are the database's, in whole seconds.
 const STATEMENTS: Statements = Statements {
     register: "\
         INSERT INTO idem_scope (scope, level, key_fields, seen_at, running_since) \
@@ -205,6 +207,9 @@ const STATEMENTS: Statements = Statements {
         FROM (SELECT extract(epoch FROM now())::bigint) AS clock (now) WHERE scope = $3",
     scopes: "SELECT scope FROM idem_scope WHERE retention IS NOT NULL ORDER BY scope",
     pruned_before: "SELECT pruned_before FROM idem_scope WHERE scope = $1",
+    oldest_claim_age: "SELECT extract(epoch FROM now() - min(claimed_at))::bigint \
+        FROM idem_claim WHERE scope = $1",
+    is_same: " IS NOT DISTINCT FROM ",
 };
 
 impl Store for Postgres {
@@ -235,44 +240,41 @@ impl Store for Postgres {
     /// The advisory lock answers at once when another delivery holds the key, where the insert alone
     /// would wait for its transaction, and take a connection with it. A batch, which has too many
     /// keys for such locks, is waited for, but not for long: the wait is bounded for this statement
-    /// alone, and the handler's own statements wait for locks as the session says.
+    /// alone, and the handler's own statements wait for locks as the session says. Where nothing is
+    /// inserted there will be none, and a committed row tells whether the key is taken or busy.
     async fn claim(
         transaction: &mut PostgresTransaction,
         claim: &Claim,
     ) -> Result<Claimed, StoreError> {
         const CLAIM: &str = concat!(
-            "WITH lock AS MATERIALIZED ( \
-                 SELECT pg_try_advisory_xact_lock($4) AS taken, ",
+            "INSERT INTO idem_claim (digest, scope, same) SELECT $1, $2, $3 \
+             WHERE pg_try_advisory_xact_lock($4) AND ",
             bounded_lock_wait!(),
-            "), \
-             claim AS ( \
-                 INSERT INTO idem_claim (digest, scope, same) SELECT $1, $2, $3 FROM lock WHERE taken \
-                 ON CONFLICT ON CONSTRAINT idem_claim_pk DO NOTHING RETURNING 1) \
-             SELECT (SELECT taken FROM lock), \
-                    CASE WHEN EXISTS (SELECT FROM claim) THEN pg_current_xact_id()::text END, ",
+            " IS NOT NULL \
+             ON CONFLICT ON CONSTRAINT idem_claim_pk DO NOTHING \
+             RETURNING pg_current_xact_id()::text, ",
             restored_lock_wait!()
         );
-        let sql = transaction.names.sql(CLAIM);
-        let claimed: Result<(bool, Option<String>, String), _> = sqlx::query_as(sql)
+        let names = transaction.names.clone();
+        let claimed: Result<Option<(String, String)>, _> = sqlx::query_as(names.sql(CLAIM))
             .bind(claim.digest.as_uuid())
             .bind(claim.scope)
             .bind(claim.same.as_bytes())
             .bind(advisory_key(claim.digest))
-            .fetch_one(&mut **transaction)
+            .fetch_optional(&mut **transaction)
             .await;
         match claimed {
-            Ok((false, ..)) => Ok(Claimed::Busy),
-            Err(error) if code(&error).as_deref() == Some(LOCK_NOT_AVAILABLE) => Ok(Claimed::Busy),
-            Err(error) => Err(failed("claim")(error)),
-            Ok((true, None, _)) => {
-                let names = transaction.names.clone();
-                let found = find(&mut **transaction, &names, claim.digest).await;
-                ledger::met(found.map_err(failed("read the claim"))?)
-            }
-            Ok((true, Some(id), _)) => {
+            Ok(Some((id, _))) => {
                 transaction.id = Some(parse_id(&id)?);
                 Ok(Claimed::Ours)
             }
+            Ok(None) => {
+                let found = find(&mut **transaction, &names, claim.digest).await;
+                let found = found.map_err(failed("read the claim"))?;
+                Ok(found.map_or(Claimed::Busy, |row| Claimed::Before(ledger::earlier(row))))
+            }
+            Err(error) if code(&error).as_deref() == Some(LOCK_NOT_AVAILABLE) => Ok(Claimed::Busy),
+            Err(error) => Err(failed("claim")(error)),
         }
     }
 
@@ -283,7 +285,7 @@ impl Store for Postgres {
         const CLAIM: &str = concat!(
             "WITH bounds AS MATERIALIZED (SELECT ",
             bounded_lock_wait!(),
-            "), \
+            " AS bound), \
              claim AS ( \
                  INSERT INTO idem_claim (digest, scope, same) \
                  SELECT digest, $2, same FROM bounds, unnest($1, $3) AS batch (digest, same) \
@@ -328,7 +330,7 @@ impl Store for Postgres {
             .bind(texts)
             .execute(&mut **transaction)
             .await
-            .map_err(not_committed)?;
+            .map_err(not_kept)?;
         ledger::kept(kept.rows_affected(), replies.len())
     }
 
@@ -401,30 +403,6 @@ impl Store for Postgres {
         })
     }
 
-    async fn agreement(
-        &self,
-        constraint: &Constraint,
-        key: &[KeyValue],
-        same: &[(&'static str, &KeyValue)],
-    ) -> Result<Option<Vec<bool>>, StoreError> {
-        let agreement = Agreement {
-            table: match &constraint.schema {
-                Some(schema) => format!("{}.{}", quoted(schema), quoted(&constraint.table)),
-                None => quoted(&constraint.table),
-            },
-            columns: constraint.columns.iter().map(|column| quoted(column)).collect(),
-            key,
-            same: same.iter().map(|(column, value)| (quoted(column), *value)).collect(),
-            is_same: " IS NOT DISTINCT FROM ",
-        };
-        let failed = failed("read the row of an earlier message");
-        let mut query = agreement.query(bind)?;
-        let row = query.build().fetch_optional(&self.pool).await.map_err(&failed)?;
-        let Some(row) = row else { return Ok(None) };
-        let agrees = (0..same.len()).map(|number| row.try_get(number));
-        agrees.collect::<Result<_, _>>().map(Some).map_err(&failed)
-    }
-
     async fn was_ended(transaction: &mut PostgresTransaction) -> bool {
         transaction.was_committed().await.unwrap_or(false)
     }
@@ -457,17 +435,7 @@ impl Store for Postgres {
         driver::roll_back(transaction.transaction).await;
     }
 
-    async fn find(&self, digest: Digest) -> Result<Option<Earlier>, StoreError> {
-        let found =
-            find(&self.pool, &self.names, digest).await.map_err(failed("read the claim"))?;
-        Ok(found.map(ledger::earlier))
-    }
-
-    fn fault_of(error: &(dyn Error + 'static)) -> Option<Fault> {
-        driver::fault_in(error, server_fault)
-    }
-
-    scope_methods!(STATEMENTS);
+    sqlx_methods!(STATEMENTS);
 
     async fn prune(&self, scope: &str, rows_max: u32) -> Result<Option<u64>, StoreError> {
         const ALONE: &str = "SELECT pg_try_advisory_xact_lock($1)";
@@ -503,16 +471,6 @@ impl Store for Postgres {
             .map_err(&failed)?;
         transaction.commit().await.map_err(&failed)?;
         Ok(Some(deleted.rows_affected()))
-    }
-
-    async fn oldest_claim_age(&self, scope: &str) -> Result<Option<i64>, StoreError> {
-        const AGE: &str = "SELECT extract(epoch FROM now() - min(claimed_at))::bigint \
-             FROM idem_claim WHERE scope = $1";
-        sqlx::query_scalar(self.names.sql(AGE))
-            .bind(scope)
-            .fetch_one(&self.pool)
-            .await
-            .map_err(failed("read the oldest claim"))
     }
 
     async fn migrate(&self) -> Result<(), StoreError> {
@@ -702,10 +660,18 @@ fn advice(error: &sqlx::Error) -> Option<&'static str> {
     }
 }
 
+/// What an error of the first statement after the handler's means.
+fn not_kept(error: sqlx::Error) -> StoreError {
+    match code(&error).as_deref() {
+        Some(ABORTED) => StoreError::new(SWALLOWED_ERROR, Fault::Refused, error),
+        _ => failed("keep the reply")(error),
+    }
+}
+
 /// What an error of the guard or of the commit means.
 fn not_committed(error: sqlx::Error) -> StoreError {
     match (fault(&error), code(&error).as_deref()) {
-        (_, Some("25P02")) => StoreError::new(SWALLOWED_ERROR, Fault::Refused, error),
+        (_, Some(ABORTED)) => StoreError::new(SWALLOWED_ERROR, Fault::Refused, error),
         (_, Some("22P02")) if error.to_string().contains(OTHER_TRANSACTION) => {
             StoreError::new(super::BROKEN_TRANSACTION, Fault::Broken, error)
         }

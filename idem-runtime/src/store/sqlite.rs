@@ -11,8 +11,7 @@ use sqlx::sqlite::{
 };
 use sqlx::{Executor, QueryBuilder, Row, SqliteConnection};
 
-use super::driver::Agreement;
-use super::scopes::{Statements, scope_methods};
+use super::methods::{Statements, sqlx_methods};
 use super::{
     Claim, Claimed, Constraint, Earlier, Fault, Names, ScopeKeys, Store, StoreError, driver,
     ledger, migration,
@@ -122,7 +121,7 @@ impl SqliteTransaction {
     }
 }
 
-/// What is done with scopes: the times are the database's, in whole seconds.
+/// The times are the database's, in whole seconds.
 const STATEMENTS: Statements = Statements {
     register: "\
         INSERT INTO idem_scope (scope, level, key_fields, seen_at, running_since) \
@@ -140,6 +139,8 @@ const STATEMENTS: Statements = Statements {
         WHERE scope = $3",
     scopes: "SELECT scope FROM idem_scope WHERE retention IS NOT NULL ORDER BY scope",
     pruned_before: "SELECT pruned_before FROM idem_scope WHERE scope = ?",
+    oldest_claim_age: "SELECT unixepoch() - min(claimed_at) FROM idem_claim WHERE scope = ?",
+    is_same: " IS ",
 };
 
 impl Store for Sqlite {
@@ -286,27 +287,6 @@ impl Store for Sqlite {
         driver::server_error(error).is_some_and(|error| error.message() == message)
     }
 
-    async fn agreement(
-        &self,
-        constraint: &Constraint,
-        key: &[KeyValue],
-        same: &[(&'static str, &KeyValue)],
-    ) -> Result<Option<Vec<bool>>, StoreError> {
-        let agreement = Agreement {
-            table: quoted(&constraint.table),
-            columns: constraint.columns.iter().map(|column| quoted(column)).collect(),
-            key,
-            same: same.iter().map(|(column, value)| (quoted(column), *value)).collect(),
-            is_same: " IS ",
-        };
-        let failed = failed("read the row of an earlier message");
-        let mut query = agreement.query(bind)?;
-        let row = query.build().fetch_optional(&self.pool).await.map_err(&failed)?;
-        let Some(row) = row else { return Ok(None) };
-        let agrees = (0..same.len()).map(|number| row.try_get(number));
-        agrees.collect::<Result<_, _>>().map(Some).map_err(&failed)
-    }
-
     /// Without its savepoint the transaction has ended, by the handler, or by SQLite itself after
     /// an error; the claim tells which.
     async fn was_ended(transaction: &mut SqliteTransaction) -> bool {
@@ -338,17 +318,7 @@ impl Store for Sqlite {
         driver::roll_back(transaction.transaction).await;
     }
 
-    async fn find(&self, digest: Digest) -> Result<Option<Earlier>, StoreError> {
-        let found =
-            find(&self.pool, &self.names, digest).await.map_err(failed("read the claim"))?;
-        Ok(found.map(ledger::earlier))
-    }
-
-    fn fault_of(error: &(dyn Error + 'static)) -> Option<Fault> {
-        driver::fault_in(error, server_fault)
-    }
-
-    scope_methods!(STATEMENTS);
+    sqlx_methods!(STATEMENTS);
 
     /// The write lock of the database keeps others from pruning at the same time.
     async fn prune(&self, scope: &str, rows_max: u32) -> Result<Option<u64>, StoreError> {
@@ -374,15 +344,6 @@ impl Store for Sqlite {
             .map_err(&failed)?;
         transaction.commit().await.map_err(&failed)?;
         Ok(Some(deleted.rows_affected()))
-    }
-
-    async fn oldest_claim_age(&self, scope: &str) -> Result<Option<i64>, StoreError> {
-        const AGE: &str = "SELECT unixepoch() - min(claimed_at) FROM idem_claim WHERE scope = ?";
-        sqlx::query_scalar(self.names.sql(AGE))
-            .bind(scope)
-            .fetch_one(&self.pool)
-            .await
-            .map_err(failed("read the oldest claim"))
     }
 
     async fn migrate(&self) -> Result<(), StoreError> {

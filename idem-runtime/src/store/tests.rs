@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use tokio::time::Instant;
 
+use super::calls::ANSWER_MAX;
 use super::*;
 
 /// Answers everything but one step, for which it waits for ever.

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::StreamExt;
+use futures_util::stream;
 use idem_runtime::consumer::RunError;
 use idem_runtime::outcome::RetryReason;
 use idem_runtime::store::{Fault, Store};
@@ -17,12 +18,13 @@ use crate::engines::{Engine, delivery};
 /// as many handlers as connections, and each wants one more. Those that wait in vain roll back,
 /// which is what the others wait for.
 pub(crate) async fn handlers_that_wait_for_their_own_pool_are_tried_again<E: Engine>(engine: &E) {
-    const CONNECTIONS: u32 = 4;
+    const CONNECTIONS: u8 = 4;
     const MESSAGES: i64 = 12;
     if E::SERVER.is_none() {
         return a_handler_cannot_wait_for_its_own_connection(engine).await;
     }
-    let store = engine.with_few_connections(CONNECTIONS, Duration::from_millis(300)).await;
+    let store =
+        engine.with_few_connections(u32::from(CONNECTIONS), Duration::from_millis(300)).await;
     let until_done = async |name: String| {
         let mut waited_in_vain = 0;
         loop {
@@ -51,7 +53,8 @@ pub(crate) async fn handlers_that_wait_for_their_own_pool_are_tried_again<E: Eng
             }
         }
     };
-    let all = join_all((0..MESSAGES).map(|number| until_done(format!("r{number}"))));
+    let all = stream::iter(0..MESSAGES).map(|number| until_done(format!("r{number}")));
+    let all = all.buffer_unordered(usize::from(CONNECTIONS)).collect::<Vec<_>>();
     let all = async { tokio::join!(all, pruner).0 };
     let waited = timeout(Duration::from_secs(60), all).await.expect("no standstill");
     if E::HAS_OWN_CONNECTIONS {
