@@ -242,8 +242,9 @@ async fn whatever_ends_a_consumer_it_is_stopped() {
 
     let consumer = bench.consumer();
     let handle = consumer.handle();
-    consumer.run().await.expect_err("there is nothing to open any more");
-    assert_eq!(handle.health(), Health::Stopped, "it could not start");
+    let (ran, health) = tokio::join!(consumer.run(), handle.wait_for(Health::is_ready));
+    ran.expect_err("there is nothing to open any more");
+    assert_eq!(health, Health::Stopped, "it could not start, and nobody waits for it");
 
     let consumer = bench.consumer();
     let handle = consumer.handle();
