@@ -64,6 +64,7 @@ async fn a_consumer_can_be_stopped_before_it_runs_and_while_it_starts() {
     let bench = Bench::new(vec![vec![locked(1, 1, 0, "ok")]]);
     let consumer = bench.consumer();
     consumer.handle().stop();
+    consumer.handle().resume();
     consumer.run().await.expect("it has nothing to complain about");
     assert_eq!(bench.broker.opens.lock().unwrap().len(), 1, "nothing was opened");
 
