@@ -71,6 +71,7 @@ async fn each_message_has_the_effect_of_its_type_and_strangers_are_dead_lettered
     bench.send(messages).await;
 
     let views = Views::default();
+    // ANCHOR: routes
     let consumer = Consumer::builder(bench.bus.queue("entries"), bench.file.store.clone())
         .route("Opened", OpenAccountHandler)
         .route("Closed", CloseAccountsHandler)
@@ -79,6 +80,7 @@ async fn each_message_has_the_effect_of_its_type_and_strangers_are_dead_lettered
         .batch_max(8)
         .build()
         .expect("a valid consumer");
+    // ANCHOR_END: routes
     let counters = consumer.counters();
     consumer
         .run_until(until("the queue is empty", async || bench.left() == 0))

@@ -173,6 +173,10 @@ pub struct OutgoingMessage {
     /// The MessageId: level 1 and the broker's duplicate detection go by it. At most
     /// [128 bytes](crate::MESSAGE_ID_SIZE_MAX).
     pub message_id: Option<String>,
+    /// The session that the message belongs to: within one, messages are handled in order. At most
+    /// 128 characters. A queue with sessions takes no message without one; for others it means
+    /// nothing.
+    pub session_id: Option<String>,
     /// The subject, also known as label.
     pub subject: Option<String>,
     /// The content type of the body.
@@ -200,6 +204,13 @@ impl OutgoingMessage {
         self
     }
 
+    /// Sets the session that the message belongs to.
+    #[must_use]
+    pub fn with_session_id(mut self, session_id: impl Into<String>) -> Self {
+        self.session_id = Some(session_id.into());
+        self
+    }
+
     /// Sets the MessageId to that of `message`, which is the same whenever this message is sent: an
     /// entity with duplicate detection drops the second one.
     ///
@@ -219,6 +230,7 @@ impl fmt::Debug for OutgoingMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OutgoingMessage")
             .field("message_id", &self.message_id)
+            .field("session_id", &self.session_id)
             .field("subject", &self.subject)
             .field("body_len", &self.body.len())
             .finish_non_exhaustive()

@@ -75,6 +75,13 @@ impl Services {
     }
 }
 
+/// Starts PostgreSQL alone, for whoever has a server of its own to restart; its data is in the folder.
+pub(crate) fn start_postgres(shell: &Shell, report: &mut Report) -> Option<(Server, TempDir)> {
+    let folder = report.step("folder of the server", make_folder)?;
+    let server = report.step("start PostgreSQL", || postgres::start(shell, folder.path()))?;
+    Some((server, folder))
+}
+
 /// `cargo xtask services`.
 pub(crate) fn run(shell: &Shell) -> ExitCode {
     let mut report = Report::default();

@@ -20,6 +20,8 @@ mod message;
 mod receiver;
 mod renewal;
 mod sender;
+mod session_link;
+mod sessions;
 #[cfg(test)]
 mod tests;
 mod worker;
@@ -55,6 +57,13 @@ pub struct Queue {
     path: Arc<str>,
     is_dead_letters: bool,
     id: SourceId,
+}
+
+/// The sessions of a queue or subscription as a source of deliveries: see [`Queue::sessions`].
+#[derive(Clone, Debug)]
+pub struct Sessions {
+    queue: Queue,
+    sessions_max: u32,
 }
 
 impl ServiceBus {
@@ -137,8 +146,31 @@ impl Queue {
         self
     }
 
+    /// The sessions of a queue or subscription that requires them, up to `sessions_max` at once; at
+    /// least one, and no more than may be in flight.
+    ///
+    /// Within a session, messages are handled one after the other in the order in which they were
+    /// sent: the next one is received when the one before is settled, and one that is given back
+    /// comes again before the others. Only a message that is dead-lettered lets those behind it pass.
+    /// Sessions do not wait for each other. Where a session is busy elsewhere, since another
+    /// consumer holds it, its messages are received there.
+    ///
+    /// A session is given up when it has had no message for a second, or has been held for half a
+    /// minute, so that each session gets its turn, however many there are. Its lock is renewed as
+    /// long as it is held. When it is lost, or this process ends, the session's messages go on where
+    /// they were, here or elsewhere; what was committed meanwhile is met as a duplicate. The state of
+    /// sessions is not used.
+    ///
+    /// Each session has a connection of its own, and one connection more asks for further sessions.
+    /// The dead letters of a queue with sessions have none: receive them without this.
+    #[must_use]
+    pub fn sessions(self, sessions_max: u32) -> Sessions {
+        Sessions { queue: self, sessions_max }
+    }
+
     /// Counts the messages in the queue, up to `at_most`: also those that are locked, scheduled or
-    /// deferred. It looks at each message, so `at_most` bounds the cost too.
+    /// deferred. It looks at each message, so `at_most` bounds the cost too. A queue with sessions
+    /// shows its messages only session by session, and refuses to be counted.
     ///
     /// # Errors
     ///
@@ -171,5 +203,25 @@ impl Source for Queue {
     async fn open(&self, prefetch: u32) -> Result<LinkReceiver, BrokerError> {
         let place = self.place()?;
         LinkReceiver::open(self.connection_string(), place, self.id.clone(), prefetch).await
+    }
+}
+
+impl Source for Sessions {
+    type Receiver = LinkReceiver;
+
+    fn id(&self) -> &SourceId {
+        self.queue.id()
+    }
+
+    fn is_dead_letter_queue(&self) -> bool {
+        self.queue.is_dead_letter_queue()
+    }
+
+    /// Each session has one message in flight, so there are no more sessions than `prefetch`.
+    async fn open(&self, prefetch: u32) -> Result<LinkReceiver, BrokerError> {
+        let place = self.queue.place()?;
+        let sessions_max = self.sessions_max.min(prefetch);
+        let (connection_string, id) = (self.queue.connection_string(), self.queue.id.clone());
+        sessions::open(connection_string, place, id, sessions_max).await
     }
 }

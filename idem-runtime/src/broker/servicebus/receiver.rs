@@ -31,7 +31,7 @@ use crate::broker::{ASIDE_MAX, BrokerError, LockId, Locked, Receiver, Settler};
 use crate::delivery::SourceId;
 use crate::settle::Settlement;
 
-type Reply<T> = oneshot::Sender<Result<T, BrokerError>>;
+pub(super) type Reply<T> = oneshot::Sender<Result<T, BrokerError>>;
 
 /// An open receiver of Azure Service Bus, on a thread of its own.
 ///
@@ -59,9 +59,9 @@ pub struct LinkReceiver {
 }
 
 /// A delivery on its way to whoever receives.
-struct Handed {
-    locked: Locked,
-    at: Instant,
+pub(super) struct Handed {
+    pub(super) locked: Locked,
+    pub(super) at: Instant,
 }
 
 /// Settles and renews what a [`LinkReceiver`] received.
@@ -70,10 +70,27 @@ pub struct LinkSettler {
     commands: mpsc::Sender<Command>,
 }
 
-enum Command {
+pub(super) enum Command {
     Settle(LockId, Settlement, Reply<()>),
     Renew(LockId, Reply<Duration>),
     SetAside(LockId),
+}
+
+impl Command {
+    /// The lock that it is about.
+    pub(super) fn lock(&self) -> LockId {
+        match self {
+            Self::Settle(lock, ..) | Self::Renew(lock, _) | Self::SetAside(lock) => *lock,
+        }
+    }
+}
+
+/// What the work on the thread has of a receiver.
+pub(super) struct Ends {
+    pub(super) deliver: mpsc::Sender<Result<Handed, BrokerError>>,
+    pub(super) commands: mpsc::Receiver<Command>,
+    /// Completes when the receiver is to be closed.
+    pub(super) closing: oneshot::Receiver<()>,
 }
 
 impl LinkReceiver {
@@ -86,15 +103,8 @@ impl LinkReceiver {
         let prefetch = prefetch.max(1);
         let limit = usize::try_from(prefetch).unwrap_or(usize::MAX);
         let held_max = limit.saturating_add(ASIDE_MAX);
-        // One more than can be held: the last one is the error that ends the receiver.
-        let (deliver, deliveries) = mpsc::channel(limit.saturating_add(1));
-        // For each message held: one who waits for a renewal or a settlement, one who is gone, and
-        // that it is set aside.
-        let (commands, commanded) = mpsc::channel(held_max.saturating_mul(3));
-        let (open, closing) = oneshot::channel();
-
         let there = place.clone();
-        let work = move |opened: Answer<()>| async move {
+        let work = move |opened: Answer<()>, ends: Ends| async move {
             let opening = Links::open(Arc::clone(&connection_string), there.clone(), prefetch);
             let links = match opening.await {
                 Ok(links) => links,
@@ -116,18 +126,36 @@ impl LinkReceiver {
                 aside: HashSet::new(),
                 left: BTreeMap::new(),
                 locks: 0,
-                commands: commanded,
-                deliveries: deliver,
+                commands: ends.commands,
+                deliveries: ends.deliver,
                 renewals,
                 renewed,
             };
             tokio::select! {
-                () = actor.run(closing) => {}
+                () = actor.run(ends.closing) => {}
                 () = renewer.run() => {}
             }
             renewer.close().await;
         };
-        let (worker, ()) = Worker::start(&place, work).await?;
+        Self::start(place, limit, held_max, work).await
+    }
+
+    /// Starts the work that receives, with room for `limit` deliveries on their way and for what is
+    /// to be done with `held_max`.
+    pub(super) async fn start<F: Future<Output = ()>>(
+        place: Place,
+        limit: usize,
+        held_max: usize,
+        work: impl FnOnce(Answer<()>, Ends) -> F + Send + 'static,
+    ) -> Result<Self, BrokerError> {
+        // One more than can be held: the last one is the error that ends the receiver.
+        let (deliver, deliveries) = mpsc::channel(limit.saturating_add(1));
+        // For each message held: one who waits for a renewal or a settlement, one who is gone, and
+        // that it is set aside.
+        let (commands, commanded) = mpsc::channel(held_max.saturating_mul(3));
+        let (open, closing) = oneshot::channel();
+        let ends = Ends { deliver, commands: commanded, closing };
+        let (worker, ()) = Worker::start(&place, |opened| work(opened, ends)).await?;
         let settler = LinkSettler { commands };
         Ok(Self { deliveries, settler, open: Some(open), worker, place })
     }
