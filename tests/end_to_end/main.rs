@@ -14,6 +14,10 @@ mod kill;
 #[path = "../../examples/naive.rs"]
 mod naive;
 #[expect(dead_code, reason = "its main is the example's")]
+#[path = "../../examples/own_loop.rs"]
+mod own_loop;
+mod own_loops;
+#[expect(dead_code, reason = "its main is the example's")]
 #[path = "../../examples/place_order.rs"]
 mod place_order;
 #[expect(dead_code, reason = "its main is the example's")]
