@@ -11,4 +11,5 @@ mod naive;
 #[expect(dead_code, reason = "its main is the example's")]
 #[path = "../../examples/place_order.rs"]
 mod place_order;
+mod sessions;
 mod subscriptions;
