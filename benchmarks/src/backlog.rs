@@ -98,7 +98,7 @@ async fn send(bus: &str, messages: u32) -> anyhow::Result<()> {
 }
 
 /// The peak of a process's resident memory, as Linux counts it.
-fn peak_of(process: u32) -> anyhow::Result<u32> {
+pub(crate) fn peak_of(process: u32) -> anyhow::Result<u32> {
     let status = fs::read_to_string(format!("/proc/{process}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let number = line.and_then(|line| line.split_whitespace().next());
@@ -106,7 +106,7 @@ fn peak_of(process: u32) -> anyhow::Result<u32> {
 }
 
 /// Ends the process when dropped.
-struct Ended(Child);
+pub(crate) struct Ended(pub(crate) Child);
 
 impl Drop for Ended {
     fn drop(&mut self) {

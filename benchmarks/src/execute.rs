@@ -25,8 +25,8 @@ use crate::paired::Latencies;
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Order {
-    customer_id: i64,
-    amount_cents: i64,
+    pub(crate) customer_id: i64,
+    pub(crate) amount_cents: i64,
 }
 
 pub(crate) const TABLE: &str =
@@ -87,7 +87,7 @@ pub(crate) mod on_postgres {
 
     // ANCHOR: batch
     #[idempotent(level = 1, batch)]
-    pub(super) async fn place_all(
+    pub(crate) async fn place_all(
         tx: &mut Tx<Postgres>,
         orders: Vec<Order>,
     ) -> Result<(), Failure> {
@@ -117,6 +117,15 @@ pub(crate) mod on_postgres {
     }
 
     pub(super) async fn protocol(store: &Postgres) -> anyhow::Result<()> {
+        let order = Order { customer_id: 7, amount_cents: 100 };
+        protocol_for(store, Uuid::from_u128(fastrand::u128(..)), order).await
+    }
+
+    pub(crate) async fn protocol_for(
+        store: &Postgres,
+        digest: Uuid,
+        order: Order,
+    ) -> anyhow::Result<()> {
         let begin = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
         let mut transaction = store.pool().begin_with(begin).await?;
         let claim = "\
@@ -127,13 +136,18 @@ pub(crate) mod on_postgres {
             ON CONFLICT ON CONSTRAINT idem_claim_pk DO NOTHING \
             RETURNING pg_current_xact_id()::text, \
                 set_config('lock_timeout', current_setting('idem.lock_timeout'), true)";
+        let (_, advisory_key) = digest.as_u64_pair();
         let (id, _): (String, String) = sqlx::query_as(claim)
-            .bind(Uuid::from_u128(fastrand::u128(..)))
+            .bind(digest)
             .bind("by_hand")
-            .bind(fastrand::i64(..))
+            .bind(advisory_key.cast_signed())
             .fetch_one(&mut *transaction)
             .await?;
-        sqlx::query(INSERT).bind(7i64).bind(100i64).execute(&mut *transaction).await?;
+        sqlx::query(INSERT)
+            .bind(order.customer_id)
+            .bind(order.amount_cents)
+            .execute(&mut *transaction)
+            .await?;
         let id: u64 = id.parse()?;
         let commit = format!(
             "SELECT CASE pg_current_xact_id_if_assigned() WHEN '{id}' THEN 0 \

@@ -3,6 +3,7 @@
 //! absolute and have targets, and a median that misses one is a failure.
 
 mod backlog;
+mod consumer;
 mod emulator;
 mod execute;
 mod ledger;
@@ -29,11 +30,21 @@ enum Benchmark {
     Growth,
     /// Memory of a consumer against the length of the queue.
     Backlog,
+    /// The consumer against the same protocol by hand, in batches, beside a hot key, and its memory
+    /// over a million messages, on PostgreSQL. Takes some ten minutes, and is left out where no
+    /// benchmark is named.
+    Consumer {
+        /// A part of it; all of them when left out.
+        part: Option<consumer::Part>,
+    },
     /// Throughput, start and memory of the emulator.
     Emulator,
     /// The consumer of `backlog`.
     #[command(hide = true)]
     Consume(backlog::Consume),
+    /// The consumer of `consumer` whose memory is measured.
+    #[command(hide = true)]
+    Work(consumer::Work),
     /// The emulator of `emulator` whose memory is measured.
     #[command(hide = true)]
     Hold,
@@ -42,8 +53,10 @@ enum Benchmark {
 fn main() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Runtime::new()?;
     match Arguments::parse().benchmark {
-        // It has runtimes of its own.
+        // They have runtimes of their own.
         Some(Benchmark::Emulator) => emulator::run(),
+        Some(Benchmark::Consumer { part }) => consumer::run(part),
+        Some(Benchmark::Work(arguments)) => runtime.block_on(consumer::work(arguments)),
         Some(Benchmark::Execute) => runtime.block_on(execute::run()),
         Some(Benchmark::Prune) => runtime.block_on(ledger::prune()),
         Some(Benchmark::Growth) => runtime.block_on(ledger::growth()),

@@ -90,6 +90,12 @@ pub(crate) struct Ratio {
     high: f64,
 }
 
+impl Ratio {
+    pub(crate) fn value(self) -> f64 {
+        self.value
+    }
+}
+
 impl std::fmt::Display for Ratio {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:.2} ({:.2} to {:.2})", self.value, self.low, self.high)

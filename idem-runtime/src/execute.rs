@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use time::OffsetDateTime;
+use tokio::time::timeout;
 
 pub use batch::execute_batch;
 pub(crate) use busy_keys::{Asker, BusyKeys};
@@ -30,7 +31,7 @@ use crate::backoff::Backoff;
 use crate::delivery::Delivery;
 use crate::handler::{Context, Handler, Level};
 use crate::key::{Digest, Fingerprint, KeyEncoder};
-use crate::outcome::{Chain, Conflict, Outcome, Rejection, Reply, RetryReason};
+use crate::outcome::{Chain, Conflict, Failure, Outcome, Rejection, Reply, RetryReason};
 use crate::store::{self, Claim, Claimed, Earlier, Fault, Store, StoreError, Work};
 
 /// How often a delivery is attempted when a passing fault of the database ends its transaction.
@@ -297,17 +298,35 @@ async fn call_and_keep<H: Handler<S>, S: Store>(
     Ok(reply)
 }
 
-/// Calls the handler; a panic in it is one failed attempt, not the end of the process.
+/// Calls the handler.
 async fn call<H: Handler<S>, S: Store>(
     work: &mut H::Work,
     message: H::Message,
     context: &Context,
 ) -> Result<Option<Reply>, Outcome> {
-    // The transaction is rolled back after a panic, so nobody sees what it left half done.
-    let handled = AssertUnwindSafe(async { H::call(work, message, context).await });
-    match handled.catch_unwind().await {
-        Ok(Ok(reply)) => Ok(reply),
-        Ok(Err(failure)) => Err(failure.into_outcome()),
+    let called = async { H::call(work, message, context).await };
+    contained(called, context.handler_timeout()).await
+}
+
+/// Runs a handler's own code; a panic in it is one failed attempt, not the end of the process, and so
+/// is that it does not end in time. It is then dropped, which may panic too.
+///
+/// The transaction is rolled back after either, so nobody sees what was left half done.
+async fn contained<T>(
+    called: impl Future<Output = Result<T, Failure>>,
+    limit: Option<Duration>,
+) -> Result<T, Outcome> {
+    let called = async {
+        match limit {
+            Some(limit) => timeout(limit, called)
+                .await
+                .map_err(|_| Outcome::Retry(RetryReason::TimedOut(limit)))?
+                .map_err(Failure::into_outcome),
+            None => called.await.map_err(Failure::into_outcome),
+        }
+    };
+    match AssertUnwindSafe(called).catch_unwind().await {
+        Ok(called) => called,
         Err(panic) => Err(panicked(panic.as_ref())),
     }
 }
@@ -345,5 +364,43 @@ fn not_committed(error: StoreError) -> Outcome {
         Fault::Unstorable => Outcome::Reject(Rejection::new(UNSTORABLE, Chain(&error).to_string())),
         Fault::InDoubt => Outcome::Unknown(error),
         Fault::Broken => Outcome::Reject(Rejection::new("TransactionBroken", error.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    /// C-08: also what a handler leaves behind when it is stopped may panic.
+    #[tokio::test(start_paused = true)]
+    async fn a_panic_while_a_handler_is_stopped_fails_its_message_and_no_other() {
+        struct Bomb;
+        impl Drop for Bomb {
+            fn drop(&mut self) {
+                panic!("in the destructor");
+            }
+        }
+        let hangs = async {
+            let _bomb = Bomb;
+            pending::<Result<(), Failure>>().await
+        };
+        let stopped = contained(hangs, Some(Duration::from_secs(1))).await.unwrap_err();
+        let Outcome::Retry(RetryReason::Panic(text)) = stopped else { panic!("{stopped:?}") };
+        assert_eq!(text, "in the destructor");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_what_takes_too_long_is_stopped() {
+        let takes = |seconds| async move {
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+            Ok::<_, Failure>(seconds)
+        };
+        let limit = Duration::from_secs(10);
+        assert_eq!(contained(takes(9), Some(limit)).await.unwrap(), 9);
+        assert_eq!(contained(takes(3600), None).await.unwrap(), 3600);
+        let stopped = contained(takes(11), Some(limit)).await.unwrap_err();
+        assert!(matches!(stopped, Outcome::Retry(RetryReason::TimedOut(found)) if found == limit));
     }
 }

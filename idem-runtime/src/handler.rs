@@ -4,6 +4,7 @@ use std::any::{Any, TypeId, type_name};
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
@@ -117,6 +118,7 @@ pub trait Handler<S: Store>: Send + Sync + 'static {
 pub struct Context {
     delivery: Arc<Delivery>,
     states: Arc<States>,
+    handler_timeout: Option<Duration>,
     /// Its relation to other deliveries of its key, where there may be some.
     asker: Option<Asker>,
 }
@@ -124,7 +126,8 @@ pub struct Context {
 impl Context {
     /// The context of one delivery, with the states that extractors take.
     pub fn new(delivery: impl Into<Arc<Delivery>>, states: impl Into<Arc<States>>) -> Self {
-        Self { delivery: delivery.into(), states: states.into(), asker: None }
+        let (delivery, states) = (delivery.into(), states.into());
+        Self { delivery, states, handler_timeout: None, asker: None }
     }
 
     /// The context of one delivery, for a handler that takes no [`State`].
@@ -132,9 +135,25 @@ impl Context {
         Self::new(delivery, States::default())
     }
 
+    /// Limits how long the handler may run; without this it may take as long as it takes.
+    ///
+    /// A handler that runs longer is stopped where it waits, its transaction is rolled back, and the
+    /// outcome is [`RetryReason::TimedOut`](crate::outcome::RetryReason::TimedOut). Beginning,
+    /// claiming and committing are no part of this time, and are never stopped. Of a batch that is
+    /// handled together, the shortest limit is for all.
+    #[must_use]
+    pub fn with_handler_timeout(mut self, limit: Duration) -> Self {
+        self.handler_timeout = Some(limit);
+        self
+    }
+
     /// The delivery that is being handled.
     pub fn delivery(&self) -> &Delivery {
         &self.delivery
+    }
+
+    pub(crate) fn handler_timeout(&self) -> Option<Duration> {
+        self.handler_timeout
     }
 
     /// Waits for other deliveries of its key in this process, and lets them wait for it.
@@ -254,7 +273,7 @@ impl States {
         self.0.insert(TypeId::of::<T>(), Box::new(value));
     }
 
-    fn get<T: 'static>(&self) -> Option<&T> {
+    pub(crate) fn get<T: 'static>(&self) -> Option<&T> {
         self.0.get(&TypeId::of::<T>())?.downcast_ref()
     }
 

@@ -57,7 +57,7 @@ impl Bench {
     }
 
     /// Sends steps 1 to 5 of each session, of which `odd` says what happens to it.
-    async fn send(&self, sessions: usize, odd: impl Fn(i64) -> (u32, bool)) {
+    async fn send(&self, sessions: usize, odd: fn(i64) -> (u32, bool)) {
         let sender = self.bus.sender("steps").await.expect("a sender");
         let messages = (1..=5).flat_map(|number| (0..sessions).map(move |of| (number, of)));
         let messages = messages.map(|(number, session)| {

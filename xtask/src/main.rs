@@ -17,6 +17,7 @@ mod report;
 mod server;
 mod services;
 mod shell;
+mod soak;
 mod test;
 mod tools;
 
@@ -36,8 +37,8 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run all tests against private PostgreSQL and MariaDB servers, build the book, and run a
-    /// selection of other people's clients against the embedded emulator.
+    /// Run all tests against private PostgreSQL and MariaDB servers, build the book, run a selection
+    /// of other people's clients against the embedded emulator, and a short soak.
     ///
     /// Finds PostgreSQL and MariaDB, or installs them with apt-get as root on Debian; starts an
     /// instance of each on a free loopback port with its data in a temporary folder; runs the
@@ -62,6 +63,12 @@ enum Command {
     ///
     /// Installs cargo-fuzz when it is missing. What breaks a target is kept, and the command fails.
     Fuzz(fuzz::Options),
+    /// Let three consumers work through many messages while everything goes wrong: processes are
+    /// killed, the database is restarted, connections break, locks and settlements are lost.
+    ///
+    /// Starts a PostgreSQL server of its own. Fails unless each message is done exactly once, the
+    /// queues are empty, and each kind of fault has happened.
+    Soak(soak::Options),
     /// Build the book; a warning of mdBook is a failure.
     ///
     /// Installs mdBook under the target folder when the right version is not in PATH.
@@ -91,6 +98,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Conformance(options) => conformance::run(&shell, &options),
         Command::Bench(options) => bench::run(&shell, &options),
         Command::Fuzz(options) => fuzz::run(&shell, &options),
+        Command::Soak(options) => soak::run(&shell, &options),
         Command::Book => book::run(&shell),
         Command::Services => services::run(&shell),
     })

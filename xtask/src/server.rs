@@ -33,6 +33,10 @@ pub(crate) struct Launch<'a> {
 #[derive(Debug)]
 pub(crate) struct Server {
     child: Child,
+    /// What it was started with; it appends to its log.
+    command: Command,
+    log: PathBuf,
+    ready: &'static str,
     stop: Signal,
     url: String,
 }
@@ -43,6 +47,19 @@ enum Start {
     Slow,
 }
 
+impl Start {
+    /// Says why the server is not ready.
+    fn checked(self, log: &Path) -> Result<()> {
+        match self {
+            Self::Ready => Ok(()),
+            Self::Ended => bail!("it ended at once; {}", shell::log_tail(log)),
+            Self::Slow => {
+                bail!("it is not ready after {START_LIMIT:?}; {}", shell::log_tail(log))
+            }
+        }
+    }
+}
+
 impl Server {
     /// Starts the server on a free port and waits until it takes connections.
     pub(crate) fn start(shell: &Shell, launch: &Launch<'_>) -> Result<Self> {
@@ -51,30 +68,47 @@ impl Server {
             let (output, errors) = shell::open_log(&launch.log)?;
             let mut command = (launch.command)(port)?;
             let child = shell::spawn(command.stdout(output).stderr(errors))?;
-            let mut server = Self { child, stop: launch.stop, url: (launch.url)(port) };
-            match server.await_start(shell, launch)? {
-                Start::Ready => return Ok(server),
+            let mut server = Self {
+                child,
+                command,
+                log: launch.log.clone(),
+                ready: launch.ready,
+                stop: launch.stop,
+                url: (launch.url)(port),
+            };
+            match server.await_start(shell, 0)? {
                 Start::Ended if is_taken(port) => {} // Another program was faster.
-                Start::Ended => bail!("it ended at once; {}", shell::log_tail(&launch.log)),
-                Start::Slow => {
-                    bail!("it is not ready after {START_LIMIT:?}; {}", shell::log_tail(&launch.log))
-                }
+                start => return start.checked(&launch.log).map(|()| server),
             }
         }
         bail!("lost {PORT_ATTEMPTS_MAX} free ports in a row to other programs")
     }
 
-    fn await_start(&mut self, shell: &Shell, launch: &Launch<'_>) -> Result<Start> {
+    /// Ends the server with `signal`, starts it again where it was, and waits until it takes
+    /// connections.
+    pub(crate) fn restart(&mut self, shell: &Shell, signal: Signal) -> Result<()> {
+        let said = times_said(&self.log, self.ready);
+        shell::stop(&mut self.child, signal)?;
+        self.child = shell::spawn(&mut self.command)?;
+        self.await_start(shell, said)?.checked(&self.log)
+    }
+
+    /// Waits until the server has said that it is ready more often than before.
+    fn await_start(&mut self, shell: &Shell, said_before: usize) -> Result<Start> {
         let mut start = Start::Slow;
         shell.wait_until(START_LIMIT, || {
             if self.child.try_wait()?.is_some() {
                 start = Start::Ended;
-            } else if says(&launch.log, launch.ready) {
+            } else if times_said(&self.log, self.ready) > said_before {
                 start = Start::Ready;
             }
             Ok(!matches!(start, Start::Slow))
         })?;
         Ok(start)
+    }
+
+    pub(crate) fn log(&self) -> &Path {
+        &self.log
     }
 
     pub(crate) fn url(&self) -> &str {
@@ -108,14 +142,16 @@ fn is_taken(port: u16) -> bool {
     TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_err()
 }
 
-fn says(log: &Path, text: &str) -> bool {
+fn times_said(log: &Path, text: &str) -> usize {
     let log = std::fs::read(log).unwrap_or_default();
-    String::from_utf8_lossy(&log).contains(text)
+    String::from_utf8_lossy(&log).matches(text).count()
 }
 
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
+
+    use rustix::process::Pid;
 
     use super::*;
 
@@ -143,10 +179,28 @@ mod tests {
     fn starts_when_ready_and_ends_when_dropped() {
         let server = start("echo ready; exec sleep 600", &|_| ()).unwrap();
         assert!(server.url().starts_with("test://127.0.0.1:"));
-        let process = rustix::process::Pid::from_child(&server.child);
+        let process = Pid::from_child(&server.child);
         rustix::process::test_kill_process(process).unwrap();
         drop(server);
         assert!(rustix::process::test_kill_process(process).is_err());
+    }
+
+    #[test]
+    fn restarts_where_it_was() {
+        let mut server = start("echo $$ on $1 is ready; exec sleep 600", &|_| ()).unwrap();
+        let (url, first) = (server.url().to_owned(), Pid::from_child(&server.child));
+        // Its log went with the folder that it was started in.
+        let folder = tempfile::tempdir().unwrap();
+        server.log = folder.path().join("log");
+        let (output, _) = shell::open_log(&server.log).unwrap();
+        server.command.stdout(output);
+
+        server.restart(&Shell::new().unwrap(), Signal::QUIT).unwrap();
+        assert_eq!(server.url(), url);
+        assert!(rustix::process::test_kill_process(first).is_err(), "the first has ended");
+        let log = std::fs::read_to_string(server.log()).unwrap();
+        let port = url.rsplit_once(':').unwrap().1;
+        assert!(log.ends_with(&format!(" on {port} is ready\n")), "{log}");
     }
 
     #[test]

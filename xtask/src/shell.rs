@@ -114,7 +114,7 @@ impl Shell {
     ) -> (Vec<String>, Result<()>) {
         announce(command);
         let mut kept = Vec::new();
-        let result = self.run_piped(command, "", &mut |line| {
+        let result = self.run_piped(command.stderr(Stdio::piped()), "", &mut |line| {
             if wanted(line) {
                 kept.push(line.trim().to_owned());
             }
@@ -132,7 +132,18 @@ impl Shell {
         each: &mut dyn FnMut(&str),
     ) -> Result<()> {
         announce(command);
-        self.run_piped(command, label, each)
+        self.run_piped(command.stderr(Stdio::piped()), label, each)
+    }
+
+    /// Runs a program with its output shown, and hands on the lines of it. Its errors go where ours
+    /// go, so that it can draw on a terminal.
+    pub(crate) fn run_heeding(
+        &self,
+        command: &mut Command,
+        each: &mut dyn FnMut(&str),
+    ) -> Result<()> {
+        announce(command);
+        self.run_piped(command, "", each)
     }
 
     fn run_piped(
@@ -142,14 +153,15 @@ impl Shell {
         each: &mut dyn FnMut(&str),
     ) -> Result<()> {
         self.check()?;
-        let mut child = spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()))?;
+        let mut child = spawn(command.stdout(Stdio::piped()))?;
         let (sender, lines) = mpsc::sync_channel(LINES_QUEUED_MAX);
         if let Some(output) = child.stdout.take() {
             forward(output, io::stdout(), label, sender.clone());
         }
         if let Some(errors) = child.stderr.take() {
-            forward(errors, io::stderr(), label, sender);
+            forward(errors, io::stderr(), label, sender.clone());
         }
+        drop(sender);
         let mut ended: Option<(ExitStatus, Instant)> = None;
         loop {
             match lines.recv_timeout(POLL) {
@@ -360,6 +372,15 @@ mod tests {
         assert!(kept.contains(&"wanted one".to_owned()));
         assert!(kept.contains(&"wanted two".to_owned()));
         assert_eq!(result.unwrap_err().to_string(), "sh failed: exit status: 3");
+    }
+
+    #[test]
+    fn lines_are_heeded_until_the_program_ends() {
+        let (mut lines, start) = (Vec::new(), Instant::now());
+        let mut heed = |line: &str| lines.push(line.to_owned());
+        shell().run_heeding(&mut sh("echo restart; echo talk >&2; echo done"), &mut heed).unwrap();
+        assert_eq!(lines, ["restart\n", "done\n"]);
+        assert!(start.elapsed() < GRACE, "nobody else had its output open");
     }
 
     #[test]

@@ -10,12 +10,23 @@ use crate::conformance;
 use crate::report::Report;
 use crate::services::Services;
 use crate::shell::Shell;
+use crate::soak;
 
 /// Builds that must compile on their own, by package: no feature, and each one alone.
 const FEATURE_SETS: [(&str, &[&str]); 2] = [
     (
         "idem-runtime",
-        &["", "sqlite", "postgres", "mysql", "sqlserver", "servicebus", "chrono", "decimal"],
+        &[
+            "",
+            "sqlite",
+            "postgres",
+            "mysql",
+            "sqlserver",
+            "servicebus",
+            "chrono",
+            "decimal",
+            "opentelemetry",
+        ],
     ),
     ("idem-emulator", &["", "config", "control"]),
 ];
@@ -24,7 +35,8 @@ const FEATURE_SETS: [(&str, &[&str]); 2] = [
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Start no server: tests that need one use IDEM_TEST_POSTGRES_URL and IDEM_TEST_MARIADB_URL
-    /// if you set them, else say that they are left out; other people's clients are not run
+    /// if you set them, else say that they are left out; other people's clients and the soak are
+    /// not run
     #[arg(long)]
     pub(crate) no_services: bool,
 
@@ -54,6 +66,9 @@ pub(crate) fn steps(shell: &Shell, options: &Options, report: &mut Report) {
         }
     }
     services.stop(report);
+    if options.filter.is_empty() && !options.no_services {
+        soak::steps(shell, &soak::Options::short(), report);
+    }
 }
 
 fn run_tests(shell: &Shell, options: &Options, services: &Services, report: &mut Report) {

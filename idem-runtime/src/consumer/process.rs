@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::sleep;
-use tracing::{debug, error, info, warn};
+use tokio::time::{Instant, sleep};
+use tracing::{Instrument, Span, debug, info, warn};
 
 use super::Shared;
 use super::places::{Place, Taken};
+use super::registry::Registered;
 use super::renewal::{Hold, Renewal};
 use crate::backoff::Backoff;
 use crate::broker::{BrokerError, LockId, Locked, Settler};
@@ -16,6 +17,7 @@ use crate::handler::Context;
 use crate::outcome::{Chain, Outcome, RetryReason};
 use crate::settle::{Settlement, Standing, settlement};
 use crate::store::Store;
+use crate::telemetry;
 
 /// Pauses before a busy key, or a database that is away, is tried again.
 const HELD: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(2));
@@ -33,11 +35,22 @@ pub(super) async fn process<S: Store>(
     settler: impl Settler,
     place: Option<Taken>,
 ) {
-    shared.counters.deliveries.increment();
+    let _in_flight = shared.counters.received();
+    let handler = shared.routes.handler_of(&locked.delivery).ok().map(Registered::spec);
+    let span = telemetry::of_delivery(&locked.delivery, handler.as_ref());
+    handle_and_settle(&shared, locked, settler, place).instrument(span).await;
+}
+
+async fn handle_and_settle<S: Store>(
+    shared: &Shared<S>,
+    locked: Locked,
+    settler: impl Settler,
+    place: Option<Taken>,
+) {
     let Locked { delivery, lock, lock_remaining } = locked;
     let unsettled = Unsettled::new(&settler, lock);
     let mut place = Place::new(&shared.places, place, &settler, lock);
-    let context = shared.handler.context(delivery).among(shared.busy_keys.enter());
+    let context = shared.context(delivery).among(shared.busy_keys.enter());
     let hold = Hold::new();
     let renewal = Renewal {
         settler: &settler,
@@ -47,13 +60,10 @@ pub(super) async fn process<S: Store>(
         counters: &shared.counters,
     };
     let outcome = renewal.during(shared.handle(&context, &hold, &mut place)).await;
-    report(&context, &outcome);
-    shared.counters.count_outcome(&outcome);
-
     let settlement = settlement(outcome, shared.standing(context.delivery()));
-    shared.counters.count_settlement(&settlement);
+    shared.counters.settling(&settlement);
     if let Err(error) = unsettled.settle(settlement).await {
-        shared.counters.settlements_failed.increment();
+        shared.counters.settlement_failed();
         let message_id = context.delivery().message_id();
         info!(message_id, error = %Chain(&error), "not settled, the message comes again");
     }
@@ -104,7 +114,9 @@ impl<S: Store> Shared<S> {
         hold: &Hold,
         place: &mut Place<'_, L>,
     ) -> Outcome {
+        let received = Instant::now();
         let outcome = self.execute_with_patience(context, hold, place).await;
+        self.tell(context, &outcome, received.elapsed());
         if let Some(asker) = context.asker() {
             asker.leave();
         }
@@ -113,6 +125,20 @@ impl<S: Store> Shared<S> {
             self.pause(GIVEN_BACK.after(context.delivery().delivery_count()), hold).await;
         }
         outcome
+    }
+
+    /// The one place where what a delivery came to is told to whoever watches.
+    fn tell(&self, context: &Context, outcome: &Outcome, took: Duration) {
+        let scope = self.scope_of(context);
+        self.counters.decided(scope, context.delivery(), outcome, took);
+        telemetry::record_outcome(&Span::current(), outcome);
+        telemetry::report(context, scope, outcome);
+    }
+
+    /// For metrics and logs; `none` for a message that no handler is for.
+    fn scope_of(&self, context: &Context) -> &'static str {
+        let handler = self.routes.handler_of(context.delivery());
+        handler.map_or("none", |handler| handler.spec().scope)
     }
 
     /// A busy key is not the message's fault, and neither is a database that is away: the message
@@ -154,16 +180,31 @@ impl<S: Store> Shared<S> {
         }
     }
 
-    /// What has failed or was busy before would break up one batch after the other.
     async fn execute(&self, context: &Context, is_first: bool) -> Outcome {
-        if let Some(batches) = &self.batches
+        let handler = match self.routes.handler_of(context.delivery()) {
+            Ok(handler) => handler,
+            Err(rejection) => return Outcome::Reject(rejection),
+        };
+        let outcome = self.execute_with(handler, context, is_first).await;
+        self.control.note(handler.spec().scope, &outcome);
+        outcome
+    }
+
+    /// What has failed or was busy before would break up one batch after the other.
+    async fn execute_with(
+        &self,
+        handler: &Registered<S>,
+        context: &Context,
+        is_first: bool,
+    ) -> Outcome {
+        if let Some(batches) = &handler.batches
             && is_first
             && context.delivery().delivery_count() <= 1
             && let Some(outcome) = batches.execute(context).await
         {
             return outcome;
         }
-        self.handler.execute(&self.store, context).await
+        handler.execute(&self.store, context).await
     }
 
     /// Whether the pause passed without the lock being lost or the consumer being stopped.
@@ -182,18 +223,24 @@ impl<S: Store> Shared<S> {
 
     fn report_hold(&self, context: &Context, outcome: &Outcome, holds: u32) {
         let message_id = context.delivery().message_id();
-        match outcome {
-            Outcome::Retry(reason) if holds == 1 => {
-                self.counters.held.increment();
-                warn!(message_id, %reason, "not started, held and tried again");
-            }
-            Outcome::Retry(reason) => debug!(message_id, holds, %reason, "still held"),
+        let reason = match outcome {
+            Outcome::Retry(reason) => Some(reason),
             Outcome::Busy
             | Outcome::Done(_)
             | Outcome::Duplicate(_)
             | Outcome::Conflict(_)
             | Outcome::Reject(_)
-            | Outcome::Unknown(_) => debug!(message_id, holds, "the key is busy, held"),
+            | Outcome::Unknown(_) => None,
+        };
+        if holds == 1 {
+            self.counters.held(self.scope_of(context), reason);
+        }
+        match reason {
+            Some(reason) if holds == 1 => {
+                warn!(message_id, %reason, "not started, held and tried again");
+            }
+            Some(reason) => debug!(message_id, holds, %reason, "still held"),
+            None => debug!(message_id, holds, "the key is busy, held"),
         }
     }
 }
@@ -207,29 +254,5 @@ fn is_worth_waiting(outcome: &Outcome) -> bool {
         | Outcome::Retry(_)
         | Outcome::Reject(_)
         | Outcome::Unknown(_) => false,
-    }
-}
-
-/// One event for each outcome. A duplicate is nothing to worry about.
-fn report(context: &Context, outcome: &Outcome) {
-    let delivery = context.delivery();
-    let message_id = delivery.message_id();
-    let count = delivery.delivery_count();
-    match outcome {
-        Outcome::Done(_) => debug!(message_id, count, "done"),
-        Outcome::Duplicate(proof) => {
-            let first = proof.claimed_at().map(tracing::field::display);
-            info!(message_id, count, first, "duplicate ignored, already processed");
-        }
-        Outcome::Conflict(conflict) => error!(message_id, count, %conflict, "conflict"),
-        Outcome::Busy => warn!(message_id, count, "another delivery holds the key, given back"),
-        Outcome::Retry(reason @ RetryReason::Panic(_)) => {
-            error!(message_id, count, %reason, "failed");
-        }
-        Outcome::Retry(reason) => warn!(message_id, count, %reason, "failed"),
-        Outcome::Reject(rejection) => error!(message_id, count, %rejection, "rejected"),
-        Outcome::Unknown(error) => {
-            warn!(message_id, count, error = %Chain(error), "commit in doubt, left to come again");
-        }
     }
 }

@@ -3,14 +3,17 @@
 mod batches;
 mod building;
 mod busy;
+mod handle;
 mod ledger;
 mod locks;
 mod outages;
+mod routing;
 mod running;
 mod settling;
+mod watching;
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -51,9 +54,14 @@ struct ScriptedBroker {
     told: Mutex<Vec<(Duration, LockId, String)>>,
     renewals: Mutex<Vec<(Duration, LockId)>>,
     renewal_errors: Mutex<VecDeque<BrokerError>>,
+    settle_errors: Mutex<VecDeque<BrokerError>>,
     started: Mutex<Option<Instant>>,
     changed: Notify,
     closed: AtomicUsize,
+    /// Whether nobody answers who wants to open.
+    is_deaf: AtomicBool,
+    /// How long a receiver lasts after it has given all, if that is not for ever.
+    lasts: Option<Duration>,
     aside: Mutex<Vec<LockId>>,
 }
 
@@ -94,6 +102,9 @@ impl Source for ScriptedSource {
 
     async fn open(&self, _prefetch: u32) -> Result<ScriptedReceiver, BrokerError> {
         self.broker.started.lock().unwrap().get_or_insert_with(Instant::now);
+        if self.broker.is_deaf.load(Ordering::SeqCst) {
+            std::future::pending().await
+        }
         let Some(script) = self.broker.opens.lock().unwrap().pop_front() else {
             return Err(BrokerError::Closed);
         };
@@ -114,9 +125,13 @@ impl Receiver for ScriptedReceiver {
     }
 
     async fn receive(&mut self) -> Result<Locked, BrokerError> {
-        match self.script.pop_front() {
-            Some(next) => next,
-            None => std::future::pending().await,
+        match (self.script.pop_front(), self.broker.lasts) {
+            (Some(next), _) => next,
+            (None, Some(lasts)) => {
+                sleep(lasts).await;
+                Err(BrokerError::Closed)
+            }
+            (None, None) => std::future::pending().await,
         }
     }
 
@@ -150,7 +165,7 @@ impl Settler for ScriptedSettler {
         };
         self.0.told.lock().unwrap().push((self.0.at(), lock, what));
         self.0.changed.notify_waiters();
-        Ok(())
+        self.0.settle_errors.lock().unwrap().pop_front().map_or(Ok(()), Err)
     }
 
     fn set_aside(&self, lock: LockId) {
@@ -171,26 +186,42 @@ struct ScriptedStore {
     claims: Arc<Mutex<VecDeque<Claimed>>>,
     /// Whether a claim is found before a transaction begins.
     is_claimed: bool,
+    /// How long each step of a transaction takes.
+    slowness: Duration,
     begun: Arc<AtomicUsize>,
     refuses_to_start: bool,
+    /// How many more times the ledger cannot be looked at.
+    checks_refused: Arc<AtomicUsize>,
     /// What the ledger has of the scope, where that is something else.
     registered: Option<ScopeKeys>,
     kept_alive: Arc<Mutex<Vec<Retention>>>,
+    scopes_alive: Arc<Mutex<BTreeSet<String>>>,
+    scopes_pruned: Arc<Mutex<BTreeSet<String>>>,
     prunings: Arc<AtomicUsize>,
+    /// What each pruning deletes; nothing when the script is empty.
+    prunable: Arc<Mutex<VecDeque<Result<u64, Fault>>>>,
 }
 
-struct ScriptedWork(Arc<Mutex<VecDeque<Claimed>>>);
+struct ScriptedWork {
+    claims: Arc<Mutex<VecDeque<Claimed>>>,
+    slowness: Duration,
+}
 
 impl Work<ScriptedStore> for ScriptedWork {
     async fn begin(store: &ScriptedStore) -> Result<Self, StoreError> {
         store.begun.fetch_add(1, Ordering::SeqCst);
-        match store.begins.lock().unwrap().pop_front() {
+        let fault = store.begins.lock().unwrap().pop_front();
+        match fault {
             Some(fault) => Err(StoreError::found("begin", fault)),
-            None => Ok(Self(Arc::clone(&store.claims))),
+            None => {
+                sleep(store.slowness).await;
+                Ok(Self { claims: Arc::clone(&store.claims), slowness: store.slowness })
+            }
         }
     }
 
     async fn claim_many(&mut self, claims: &[&Claim]) -> Result<Vec<Claimed>, StoreError> {
+        sleep(self.slowness).await;
         Ok(claims.iter().map(|_| Claimed::Ours).collect())
     }
 
@@ -211,10 +242,11 @@ impl Work<ScriptedStore> for ScriptedWork {
     }
 
     async fn claim(&mut self, _: &Claim) -> Result<Claimed, StoreError> {
-        Ok(self.0.lock().unwrap().pop_front().unwrap_or(Claimed::Ours))
+        Ok(self.claims.lock().unwrap().pop_front().unwrap_or(Claimed::Ours))
     }
 
     async fn commit(self, _: &ScriptedStore) -> Result<(), StoreError> {
+        sleep(self.slowness).await;
         Ok(())
     }
 
@@ -272,7 +304,7 @@ impl Store for ScriptedStore {
     }
 
     async fn keep_alive(&self, scope: &str, retention: Retention) -> Result<(), StoreError> {
-        assert_eq!(scope, "test::obey");
+        self.scopes_alive.lock().unwrap().insert(scope.to_owned());
         self.kept_alive.lock().unwrap().push(retention);
         Ok(())
     }
@@ -281,14 +313,18 @@ impl Store for ScriptedStore {
         Ok(Vec::new())
     }
 
-    async fn prune(&self, scope: &str, _: u32) -> Result<Option<u64>, StoreError> {
-        assert_eq!(scope, "test::obey");
+    async fn prune(&self, scope: &str, rows_max: u32) -> Result<Option<u64>, StoreError> {
+        self.scopes_pruned.lock().unwrap().insert(scope.to_owned());
         self.prunings.fetch_add(1, Ordering::SeqCst);
-        Ok(Some(0))
+        if rows_max == 0 {
+            return Ok(Some(0));
+        }
+        let pruned = self.prunable.lock().unwrap().pop_front().unwrap_or(Ok(0));
+        pruned.map(Some).map_err(|fault| StoreError::found("prune", fault))
     }
 
     async fn oldest_claim_age(&self, _: &str) -> Result<Option<i64>, StoreError> {
-        Ok(None)
+        Ok(Some(7))
     }
 
     async fn pruned_before(_: &mut Box<()>, _: &str) -> Result<i64, StoreError> {
@@ -322,7 +358,10 @@ impl Store for ScriptedStore {
     }
 
     async fn check(&self) -> Result<(), StoreError> {
-        match self.refuses_to_start {
+        let less = |left: usize| left.checked_sub(1);
+        let order = Ordering::SeqCst;
+        let is_refused = self.checks_refused.fetch_update(order, order, less).is_ok();
+        match self.refuses_to_start || is_refused {
             true => Err(StoreError::found("the ledger's tables are missing", Fault::Refused)),
             false => Ok(()),
         }
@@ -419,10 +458,14 @@ impl Bench {
     }
 
     fn builder(&self) -> ConsumerBuilder<ScriptedSource, ScriptedStore> {
+        self.builder_without_handler().handler(Obedient).state(self.running.clone())
+    }
+
+    fn builder_without_handler(&self) -> ConsumerBuilder<ScriptedSource, ScriptedStore> {
         let id = SourceId::new("bus.example.net", "orders");
         let broker = Arc::clone(&self.broker);
         let source = ScriptedSource { id, dead_letters: self.dead_letters, broker };
-        Consumer::builder(source, self.store.clone()).handler(Obedient).state(self.running.clone())
+        Consumer::builder(source, self.store.clone())
     }
 
     /// Runs until `count` messages are settled, then stops the consumer in order.

@@ -116,7 +116,8 @@ pub trait Store: Clone + Send + Sync + 'static {
     }
 
     /// Asks the server, on another connection, what became of a transaction with an id, and with a
-    /// claim of this digest, if it had one.
+    /// claim of this digest, if it had one. [`Fate::Committed`] is believed only where the claims are
+    /// there.
     fn fate(
         &self,
         _: TransactionId,
@@ -231,8 +232,8 @@ pub trait Store: Clone + Send + Sync + 'static {
 /// would hide the ledger from the next message, unless it has a [schema](Names::schema) of its own.
 pub struct Tx<S: Store> {
     transaction: S::Transaction,
-    /// A claim that is there if the transaction is committed; of many, one of them.
-    claimed: Option<Digest>,
+    /// The claims that are there if the transaction is committed.
+    claimed: Vec<Digest>,
 }
 
 impl<S: Store> Deref for Tx<S> {
@@ -305,13 +306,13 @@ impl<S: Store> Work<S> for Tx<S> {
         let store = store.clone();
         let begun = Step::new(async move { store.begin().await });
         let transaction = in_time("begin", Fault::Unavailable, begun).await?;
-        Ok(Self { transaction, claimed: None })
+        Ok(Self { transaction, claimed: Vec::new() })
     }
 
     async fn claim(&mut self, claim: &Claim) -> Result<Claimed, StoreError> {
         let claimed = S::claim(&mut self.transaction, claim);
         let claimed = in_time("claim", Fault::Unavailable, claimed).await?;
-        self.claimed = Some(claim.digest);
+        self.claimed = vec![claim.digest];
         Ok(claimed)
     }
 
@@ -333,8 +334,8 @@ impl<S: Store> Work<S> for Tx<S> {
     async fn claim_many(&mut self, claims: &[&Claim]) -> Result<Vec<Claimed>, StoreError> {
         let claimed = S::claim_many(&mut self.transaction, claims);
         let claimed = in_time("claim", Fault::Unavailable, claimed).await?;
-        let first = claims.iter().zip(&claimed).find(|(_, how)| matches!(how, Claimed::Ours));
-        self.claimed = first.map(|(claim, _)| claim.digest);
+        let ours = claims.iter().zip(&claimed).filter(|(_, how)| matches!(how, Claimed::Ours));
+        self.claimed = ours.map(|(claim, _)| claim.digest).collect();
         Ok(claimed)
     }
 
@@ -349,7 +350,7 @@ impl<S: Store> Work<S> for Tx<S> {
         let committed = Step::new(S::commit(transaction));
         match in_time("commit", Fault::InDoubt, committed).await {
             Err(error) if error.fault == Fault::InDoubt => {
-                doubt::settle(store, claimed, id, error).await
+                doubt::settle(store, &claimed, id, error).await
             }
             Err(error) if error.fault == Fault::Unavailable => {
                 Err(StoreError::new(ROLLED_BACK, Fault::Unavailable, error))
@@ -464,7 +465,7 @@ pub struct Constraint {
 }
 
 /// A committed claim, as a later one finds it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Earlier {
     /// When it was made, by the database's clock.
     pub claimed_at: OffsetDateTime,
@@ -472,6 +473,13 @@ pub struct Earlier {
     pub same: Vec<u8>,
     /// What the handler returned, if that was kept.
     pub reply: Option<Vec<u8>>,
+}
+
+impl fmt::Debug for Earlier {
+    /// Replies may be confidential.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Earlier").field("claimed_at", &self.claimed_at).finish_non_exhaustive()
+    }
 }
 
 /// How a claim ended.
@@ -485,7 +493,8 @@ pub enum Claimed {
     Busy,
 }
 
-/// What a server calls a transaction, unique for the life of the database.
+/// What a server calls a transaction. Where the server crashes before it has committed, another
+/// transaction may be called the same afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransactionId(pub u64);
 

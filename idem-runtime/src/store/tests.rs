@@ -14,7 +14,8 @@ use super::*;
 #[derive(Clone)]
 struct Silent {
     at: &'static str,
-    is_claimed: bool,
+    /// The keys whose claims are committed.
+    committed: Vec<Digest>,
     /// What is said of the transaction, each time that somebody asks. If nothing ever is, it has
     /// no id.
     fates: Arc<Mutex<VecDeque<Fate>>>,
@@ -22,17 +23,32 @@ struct Silent {
 
 impl Silent {
     fn at(step: &'static str) -> Self {
-        Self { at: step, is_claimed: false, fates: Arc::default() }
+        Self { at: step, committed: vec![], fates: Arc::default() }
     }
 
     fn at_commit(fates: impl IntoIterator<Item = Fate>) -> Self {
         Self { fates: Arc::new(Mutex::new(fates.into_iter().collect())), ..Self::at("commit") }
     }
 
+    /// The same where claims of these keys are committed.
+    fn with_committed(self, keys: &[&str]) -> Self {
+        Self { committed: keys.iter().map(|key| claim_of(key).digest).collect(), ..self }
+    }
+
     /// Claims and commits, and says how long the commit took.
     async fn commit(&self) -> (Result<(), StoreError>, Duration) {
+        self.commit_many(&["r1"]).await
+    }
+
+    async fn commit_many(&self, keys: &[&str]) -> (Result<(), StoreError>, Duration) {
         let mut tx = Tx::begin(self).await.expect("begun");
-        tx.claim(&claim()).await.expect("claimed");
+        let claims: Vec<Claim> = keys.iter().map(|key| claim_of(key)).collect();
+        match claims.as_slice() {
+            [claim] => drop(tx.claim(claim).await.expect("claimed")),
+            claims => {
+                drop(tx.claim_many(&claims.iter().collect::<Vec<_>>()).await.expect("claimed"))
+            }
+        }
         let started = Instant::now();
         let committed = tx.commit(self).await;
         (committed, started.elapsed())
@@ -112,9 +128,9 @@ impl Store for Silent {
         answer(open.silent_at, "rollback", ()).await.ok();
     }
 
-    async fn find(&self, _: Digest) -> Result<Option<Earlier>, StoreError> {
+    async fn find(&self, digest: Digest) -> Result<Option<Earlier>, StoreError> {
         let earlier = Earlier { claimed_at: OffsetDateTime::UNIX_EPOCH, same: vec![], reply: None };
-        answer(self.at, "read the claim", self.is_claimed.then_some(earlier)).await
+        answer(self.at, "read the claim", self.committed.contains(&digest).then_some(earlier)).await
     }
 
     fn fault_of(_: &(dyn Error + 'static)) -> Option<Fault> {
@@ -177,8 +193,12 @@ impl Store for Silent {
 }
 
 fn claim() -> Claim {
+    claim_of("r1")
+}
+
+fn claim_of(part: &str) -> Claim {
     let mut key = crate::key::KeyEncoder::default();
-    key.part("r1");
+    key.part(part);
     let digest = Digest::of_fields("test", &key).expect("a key");
     Claim { scope: "test", digest, same: Fingerprint::default() }
 }
@@ -200,14 +220,36 @@ async fn a_commit_without_answer_is_in_doubt_unless_its_claim_proves_it() {
     let (committed, _) = Silent::at("commit").commit().await;
     assert_eq!(committed.expect_err("no answer").fault(), Fault::InDoubt);
 
-    let proven = Silent { is_claimed: true, ..Silent::at("commit") };
+    let proven = Silent::at("commit").with_committed(&["r1"]);
     proven.commit().await.0.expect("the claim is there");
+}
+
+/// Other deliveries may have committed the claims of some since ours was rolled back.
+#[tokio::test(start_paused = true)]
+async fn a_batch_without_answer_is_in_doubt_unless_all_its_claims_are_there() {
+    let some = Silent::at("commit").with_committed(&["r1"]);
+    let (committed, _) = some.commit_many(&["r1", "r2"]).await;
+    assert_eq!(committed.expect_err("one is missing").fault(), Fault::InDoubt);
+
+    let all = Silent::at("commit").with_committed(&["r1", "r2"]);
+    all.commit_many(&["r1", "r2"]).await.0.expect("both are there");
+}
+
+/// After a crash the server may give the number of a transaction that was lost to another one.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_says_committed_is_not_believed_without_the_claim() {
+    let (committed, _) = Silent::at_commit([Fate::Committed]).commit().await;
+    assert_eq!(committed.expect_err("it was another").fault(), Fault::Unavailable);
+
+    let some = Silent::at_commit([Fate::Committed]).with_committed(&["r1"]);
+    let (committed, _) = some.commit_many(&["r1", "r2"]).await;
+    assert_eq!(committed.expect_err("it was another").fault(), Fault::Unavailable);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_knows_transactions_is_asked_until_it_knows_the_fate() {
-    let (committed, _) = Silent::at_commit([Fate::Unknown, Fate::Committed]).commit().await;
-    committed.expect("the server says so");
+    let known = Silent::at_commit([Fate::Unknown, Fate::Committed]).with_committed(&["r1"]);
+    known.commit().await.0.expect("the server says so, and the claim is there");
 
     let (committed, _) = Silent::at_commit([Fate::Unknown, Fate::RolledBack]).commit().await;
     assert_eq!(committed.expect_err("rolled back").fault(), Fault::Unavailable);
@@ -223,7 +265,7 @@ async fn a_server_that_knows_transactions_is_asked_until_it_knows_the_fate() {
 /// the server's own word does.
 #[tokio::test(start_paused = true)]
 async fn where_the_server_knows_the_transaction_the_claim_is_not_asked() {
-    let rolled_back = Silent { is_claimed: true, ..Silent::at_commit([Fate::RolledBack]) };
+    let rolled_back = Silent::at_commit([Fate::RolledBack]).with_committed(&["r1"]);
     let (committed, _) = rolled_back.commit().await;
     assert_eq!(committed.expect_err("rolled back").fault(), Fault::Unavailable);
 }

@@ -4,6 +4,7 @@
 //! password, and ends with this command.
 
 mod account;
+mod extras;
 mod mariadb;
 mod postgres;
 
@@ -45,6 +46,7 @@ impl Services {
             return services;
         };
         let path = folder.path();
+        extras::install(shell, report);
         let postgres = report.step("start PostgreSQL", || postgres::start(shell, path));
         let mariadb = report.step("start MariaDB", || mariadb::start(shell, path));
         services.running.extend(postgres.map(|server| (POSTGRES_URL, server)));
@@ -71,6 +73,13 @@ impl Services {
             folder.close().context("cannot remove the data of the servers")
         });
     }
+}
+
+/// Starts PostgreSQL alone, for whoever has a server of its own to restart; its data is in the folder.
+pub(crate) fn start_postgres(shell: &Shell, report: &mut Report) -> Option<(Server, TempDir)> {
+    let folder = report.step("folder of the server", make_folder)?;
+    let server = report.step("start PostgreSQL", || postgres::start(shell, folder.path()))?;
+    Some((server, folder))
 }
 
 /// `cargo xtask services`.

@@ -45,3 +45,17 @@ fn a_wrong_description_is_refused_with_all_problems_at_once() {
     assert_eq!(error.problems().len(), 3, "{error}");
     assert!(error.to_string().contains("State<"), "{error}");
 }
+
+#[test]
+fn a_time_out_that_outlasts_the_lock_is_refused() {
+    let bench = Bench::new(vec![]);
+    let limited = |seconds| bench.builder().handler_timeout(Duration::from_secs(seconds)).build();
+    assert_eq!(
+        limited(301).unwrap_err().problems(),
+        ["`handler_timeout` is 301s, and locks are renewed for 300s only: a slow handler would \
+          lose its lock before it is stopped; lower it, or raise `renewal_max`"]
+    );
+    let none = limited(0).unwrap_err();
+    assert_eq!(none.problems(), ["`handler_timeout` must be longer than zero"]);
+    assert!(limited(300).is_ok());
+}

@@ -14,6 +14,8 @@ async fn with_a_horizon_the_ledger_is_told_that_we_are_alive_and_is_pruned() {
     assert!(kept_alive.iter().all(|r| *r == Retention { horizon: kept, kept }), "{kept_alive:?}");
     let prunings = bench.store.prunings.load(Ordering::SeqCst);
     assert!((10..=15).contains(&prunings), "about every five minutes: {prunings}");
+    assert_eq!(*bench.store.scopes_alive.lock().unwrap(), ["test::obey".to_owned()].into());
+    assert_eq!(*bench.store.scopes_pruned.lock().unwrap(), ["test::obey".to_owned()].into());
 }
 
 #[tokio::test(start_paused = true)]

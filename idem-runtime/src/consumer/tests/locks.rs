@@ -23,6 +23,35 @@ async fn renewal_ends_at_its_limit_and_the_handler_runs_on() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_handler_that_takes_too_long_is_stopped_and_fails() {
+    let script = vec![locked(1, 1, 8, "ok"), locked(2, 1, 3600, "ok"), locked(3, 10, 3600, "ok")];
+    let mut bench = Bench::new(vec![script]);
+    let builder = bench.builder().handler_timeout(Duration::from_secs(9));
+    let summary = bench.run_until_told(builder, 3).await;
+    let mut told = bench.broker.told();
+    told.sort_by_key(|(lock, _)| lock.0);
+    let told: Vec<_> = told.iter().map(|(_, what)| what.as_str()).collect();
+    let reason = "dead-letter: DeliveriesExhausted: the handler did not end within its time-out of \
+                  9s, and was stopped";
+    assert_eq!(told, ["complete", "abandon", reason]);
+    assert_eq!((summary.done, summary.retries), (1, 2));
+    assert!(bench.broker.at() < Duration::from_secs(20), "{:?}", bench.broker.at());
+}
+
+/// Only the handler's own time counts.
+#[tokio::test(start_paused = true)]
+async fn what_is_not_the_handlers_is_never_stopped() {
+    let mut bench = Bench::new(vec![vec![locked(1, 1, 1, "ok"), locked(2, 1, 1, "ok 2")]]);
+    bench.store.slowness = Duration::from_secs(30);
+    let builder = bench.builder().handler_timeout(Duration::from_secs(2)).batch_max(2);
+    let summary = bench.run_until_told(builder, 2).await;
+    assert_eq!(summary.done, 2);
+    assert!(bench.broker.first_told_after() >= Duration::from_secs(90), "begin, claim and commit");
+    let begun = bench.store.begun.load(Ordering::SeqCst);
+    assert_eq!(begun, 1, "the batch was not taken apart");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lost_lock_is_counted_and_does_not_cancel_the_handler() {
     let mut bench = Bench::new(vec![vec![locked(1, 1, 60, "ok")]]);
     let unreachable =
