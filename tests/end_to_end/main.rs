@@ -25,6 +25,7 @@ mod place_order;
 mod prometheus;
 mod routing;
 mod service;
+mod sessions;
 mod stop;
 mod subscriptions;
 mod watching;
