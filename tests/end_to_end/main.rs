@@ -1,5 +1,6 @@
 //! End to end: the emulator's wire, the consumer, and a database.
 
+mod cases;
 mod duplicates;
 mod input;
 mod job;
