@@ -65,6 +65,7 @@ pub struct Delivery {
     source: SourceId,
     body: Bytes,
     message_id: Option<String>,
+    session_id: Option<String>,
     subject: Option<String>,
     content_type: Option<String>,
     correlation_id: Option<String>,
@@ -101,6 +102,7 @@ impl Delivery {
             source,
             body: body.into(),
             message_id: None,
+            session_id: None,
             subject: None,
             content_type: None,
             correlation_id: None,
@@ -116,6 +118,13 @@ impl Delivery {
     #[must_use]
     pub fn with_message_id(mut self, message_id: impl Into<String>) -> Self {
         self.message_id = Some(message_id.into()).filter(|id| !id.is_empty());
+        self
+    }
+
+    /// Sets the session.
+    #[must_use]
+    pub fn with_session_id(mut self, session_id: impl Into<String>) -> Self {
+        self.session_id = Some(session_id.into());
         self
     }
 
@@ -188,6 +197,11 @@ impl Delivery {
     /// The MessageId that the sender gave; never empty.
     pub fn message_id(&self) -> Option<&str> {
         self.message_id.as_deref()
+    }
+
+    /// The session that the message belongs to, if it has one.
+    pub fn session_id(&self) -> Option<&str> {
+        self.session_id.as_deref()
     }
 
     /// The subject, also known as label.

@@ -5,12 +5,14 @@
 //!                          └ ours → handler → guard → commit ─────→ Done
 //! ```
 //!
-//! A delivery that the broker has counted before looks for its claim first, without a transaction.
+//! A delivery that the broker has counted before, or whose key was busy, looks for its claim first,
+//! without a transaction.
 //!
 //! The claim is inserted in the handler's own transaction, so at any moment of a crash either both
 //! are committed or neither is, and the next delivery of the same key finds out which.
 
 mod batch;
+mod busy_keys;
 mod guarded;
 
 use std::any::Any;
@@ -19,15 +21,17 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use time::OffsetDateTime;
+use tokio::time::timeout;
 
 pub use batch::execute_batch;
+pub(crate) use busy_keys::{Asker, BusyKeys};
 use guarded::Guarded;
 
 use crate::backoff::Backoff;
 use crate::delivery::Delivery;
 use crate::handler::{Context, Handler, Level};
 use crate::key::{Digest, Fingerprint, KeyEncoder};
-use crate::outcome::{Chain, Conflict, Outcome, Rejection, Reply, RetryReason};
+use crate::outcome::{Chain, Conflict, Failure, Outcome, Rejection, Reply, RetryReason};
 use crate::store::{self, Claim, Claimed, Earlier, Fault, Store, StoreError, Work};
 
 /// How often a delivery is attempted when a passing fault of the database ends its transaction.
@@ -92,11 +96,17 @@ pub async fn execute<H: Handler<S>, S: Store>(store: &S, context: &Context) -> O
 
 async fn attempt<H: Handler<S>, S: Store>(store: &S, context: &Context) -> Result<Proof, Outcome> {
     let (message, identity) = prepare::<H, S>(context.delivery())?;
-    if context.delivery().delivery_count() > 1 {
+    let was_probably_handled = context.delivery().delivery_count() > 1 || context.has_waited();
+    if let Identity::Claim(claim) = &identity
+        && context.is_behind(claim.digest)
+    {
+        return Err(Outcome::Busy);
+    }
+    if was_probably_handled {
         look_for(store, &identity).await?;
     }
     let mut work = H::Work::begin(store).await.map_err(not_started)?;
-    let handled = match take(&mut work, &identity, context.delivery()).await {
+    let handled = match take(&mut work, &identity, context).await {
         Ok(()) => call_and_keep::<H, S>(&mut work, message, context, &identity).await,
         Err(outcome) => Err(outcome),
     };
@@ -183,7 +193,7 @@ async fn look_for<S: Store>(store: &S, identity: &Identity) -> Result<(), Outcom
 async fn take<S: Store>(
     work: &mut impl Work<S>,
     identity: &Identity,
-    delivery: &Delivery,
+    context: &Context,
 ) -> Result<(), Outcome> {
     let claim = match identity {
         Identity::None => return Ok(()),
@@ -191,9 +201,15 @@ async fn take<S: Store>(
         Identity::Guarded(_) => return work.mark().await.map_err(not_started),
     };
     match work.claim(claim).await.map_err(not_started)? {
-        Claimed::Ours => is_provable(work, claim, delivery).await,
+        Claimed::Ours => {
+            context.go_ahead(claim.digest);
+            is_provable(work, claim, context.delivery()).await
+        }
         Claimed::Before(earlier) => Err(met(claim, earlier)),
-        Claimed::Busy => Err(Outcome::Busy),
+        Claimed::Busy => {
+            context.go_ahead(claim.digest);
+            Err(Outcome::Busy)
+        }
     }
 }
 
@@ -282,17 +298,35 @@ async fn call_and_keep<H: Handler<S>, S: Store>(
     Ok(reply)
 }
 
-/// Calls the handler; a panic in it is one failed attempt, not the end of the process.
+/// Calls the handler.
 async fn call<H: Handler<S>, S: Store>(
     work: &mut H::Work,
     message: H::Message,
     context: &Context,
 ) -> Result<Option<Reply>, Outcome> {
-    // The transaction is rolled back after a panic, so nobody sees what it left half done.
-    let handled = AssertUnwindSafe(async { H::call(work, message, context).await });
-    match handled.catch_unwind().await {
-        Ok(Ok(reply)) => Ok(reply),
-        Ok(Err(failure)) => Err(failure.into_outcome()),
+    let called = async { H::call(work, message, context).await };
+    contained(called, context.handler_timeout()).await
+}
+
+/// Runs a handler's own code; a panic in it is one failed attempt, not the end of the process, and so
+/// is that it does not end in time. It is then dropped, which may panic too.
+///
+/// The transaction is rolled back after either, so nobody sees what was left half done.
+async fn contained<T>(
+    called: impl Future<Output = Result<T, Failure>>,
+    limit: Option<Duration>,
+) -> Result<T, Outcome> {
+    let called = async {
+        match limit {
+            Some(limit) => timeout(limit, called)
+                .await
+                .map_err(|_| Outcome::Retry(RetryReason::TimedOut(limit)))?
+                .map_err(Failure::into_outcome),
+            None => called.await.map_err(Failure::into_outcome),
+        }
+    };
+    match AssertUnwindSafe(called).catch_unwind().await {
+        Ok(called) => called,
         Err(panic) => Err(panicked(panic.as_ref())),
     }
 }
@@ -330,5 +364,43 @@ fn not_committed(error: StoreError) -> Outcome {
         Fault::Unstorable => Outcome::Reject(Rejection::new(UNSTORABLE, Chain(&error).to_string())),
         Fault::InDoubt => Outcome::Unknown(error),
         Fault::Broken => Outcome::Reject(Rejection::new("TransactionBroken", error.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    /// C-08: also what a handler leaves behind when it is stopped may panic.
+    #[tokio::test(start_paused = true)]
+    async fn a_panic_while_a_handler_is_stopped_fails_its_message_and_no_other() {
+        struct Bomb;
+        impl Drop for Bomb {
+            fn drop(&mut self) {
+                panic!("in the destructor");
+            }
+        }
+        let hangs = async {
+            let _bomb = Bomb;
+            pending::<Result<(), Failure>>().await
+        };
+        let stopped = contained(hangs, Some(Duration::from_secs(1))).await.unwrap_err();
+        let Outcome::Retry(RetryReason::Panic(text)) = stopped else { panic!("{stopped:?}") };
+        assert_eq!(text, "in the destructor");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_what_takes_too_long_is_stopped() {
+        let takes = |seconds| async move {
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+            Ok::<_, Failure>(seconds)
+        };
+        let limit = Duration::from_secs(10);
+        assert_eq!(contained(takes(9), Some(limit)).await.unwrap(), 9);
+        assert_eq!(contained(takes(3600), None).await.unwrap(), 3600);
+        let stopped = contained(takes(11), Some(limit)).await.unwrap_err();
+        assert!(matches!(stopped, Outcome::Retry(RetryReason::TimedOut(found)) if found == limit));
     }
 }

@@ -4,11 +4,13 @@ use std::any::{Any, TypeId, type_name};
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
 use crate::delivery::Delivery;
-use crate::key::{Fingerprint, KeyEncoder};
+use crate::execute::Asker;
+use crate::key::{Digest, Fingerprint, KeyEncoder};
 use crate::outcome::{Failure, Reply};
 use crate::store::{Store, Work};
 
@@ -116,12 +118,16 @@ pub trait Handler<S: Store>: Send + Sync + 'static {
 pub struct Context {
     delivery: Arc<Delivery>,
     states: Arc<States>,
+    handler_timeout: Option<Duration>,
+    /// Its relation to other deliveries of its key, where there may be some.
+    asker: Option<Asker>,
 }
 
 impl Context {
     /// The context of one delivery, with the states that extractors take.
     pub fn new(delivery: impl Into<Arc<Delivery>>, states: impl Into<Arc<States>>) -> Self {
-        Self { delivery: delivery.into(), states: states.into() }
+        let (delivery, states) = (delivery.into(), states.into());
+        Self { delivery, states, handler_timeout: None, asker: None }
     }
 
     /// The context of one delivery, for a handler that takes no [`State`].
@@ -129,9 +135,52 @@ impl Context {
         Self::new(delivery, States::default())
     }
 
+    /// Limits how long the handler may run; without this it may take as long as it takes.
+    ///
+    /// A handler that runs longer is stopped where it waits, its transaction is rolled back, and the
+    /// outcome is [`RetryReason::TimedOut`](crate::outcome::RetryReason::TimedOut). Beginning,
+    /// claiming and committing are no part of this time, and are never stopped. Of a batch that is
+    /// handled together, the shortest limit is for all.
+    #[must_use]
+    pub fn with_handler_timeout(mut self, limit: Duration) -> Self {
+        self.handler_timeout = Some(limit);
+        self
+    }
+
     /// The delivery that is being handled.
     pub fn delivery(&self) -> &Delivery {
         &self.delivery
+    }
+
+    pub(crate) fn handler_timeout(&self) -> Option<Duration> {
+        self.handler_timeout
+    }
+
+    /// Waits for other deliveries of its key in this process, and lets them wait for it.
+    pub(crate) fn among(mut self, asker: Asker) -> Self {
+        self.asker = Some(asker);
+        self
+    }
+
+    pub(crate) fn asker(&self) -> Option<&Asker> {
+        self.asker.as_ref()
+    }
+
+    /// Whether the delivery has found its key busy.
+    pub(crate) fn has_waited(&self) -> bool {
+        self.asker().is_some_and(Asker::has_waited)
+    }
+
+    /// Whether another delivery of this process is busy with the key.
+    pub(crate) fn is_behind(&self, digest: Digest) -> bool {
+        self.asker().is_some_and(|asker| asker.is_behind(digest))
+    }
+
+    /// Says that this delivery is busy with the key.
+    pub(crate) fn go_ahead(&self, digest: Digest) {
+        if let Some(asker) = self.asker() {
+            asker.go_ahead(digest);
+        }
     }
 }
 
@@ -224,7 +273,7 @@ impl States {
         self.0.insert(TypeId::of::<T>(), Box::new(value));
     }
 
-    fn get<T: 'static>(&self) -> Option<&T> {
+    pub(crate) fn get<T: 'static>(&self) -> Option<&T> {
         self.0.get(&TypeId::of::<T>())?.downcast_ref()
     }
 

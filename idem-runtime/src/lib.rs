@@ -13,7 +13,8 @@
 //!
 //! `sqlite`, `postgres` and `servicebus`, all on by default, `mysql` for MariaDB and MySQL, and
 //! `sqlserver`, which builds a C library of cryptography and needs a C compiler. `chrono` and
-//! `decimal` make types of the crates `chrono` and `rust_decimal` usable in keys.
+//! `decimal` make types of the crates `chrono` and `rust_decimal` usable in keys. With
+//! `opentelemetry`, the [span](telemetry) of a delivery continues the trace of its sender.
 //! `servicebus` needs the development files of OpenSSL to build, on Debian `pkg-config` and
 //! `libssl-dev`, since the Azure client depends on them.
 
@@ -33,8 +34,9 @@ pub mod outcome;
 mod prune;
 mod settle;
 pub mod store;
+pub mod telemetry;
 
-pub use consumer::{Consumer, ConsumerBuilder, shutdown_signal};
+pub use consumer::{Consumer, ConsumerBuilder, ConsumerHandle, Health, shutdown_signal};
 pub use delivery::{Delivery, Property, SourceId};
 pub use execute::{Proof, execute, execute_batch};
 pub use handler::{Context, FromContext, Handler, HandlerSpec, Level, State};

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::fmt;
+use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -205,6 +206,8 @@ pub enum RetryReason {
     Handler(Box<dyn Error + Send + Sync>),
     /// The handler, or the decoding of its message, panicked; the text is the panic's message.
     Panic(String),
+    /// The handler ran for longer than this, which it may not.
+    TimedOut(Duration),
     /// The transaction could not be begun, or the key not claimed in it: nothing that the message
     /// or its handler could help.
     NotStarted(StoreError),
@@ -217,7 +220,7 @@ impl RetryReason {
     pub(crate) fn fault<S: Store>(&self) -> Option<Fault> {
         match self {
             Self::Handler(error) => S::fault_of(error.as_ref()),
-            Self::Panic(_) => None,
+            Self::Panic(_) | Self::TimedOut(_) => None,
             Self::NotStarted(error) | Self::NotCommitted(error) => Some(error.fault()),
         }
     }
@@ -228,6 +231,12 @@ impl fmt::Display for RetryReason {
         match self {
             Self::Handler(error) => write!(f, "the handler failed: {}", Chain(error.as_ref())),
             Self::Panic(message) => write!(f, "the handler panicked: {message}"),
+            Self::TimedOut(limit) => {
+                write!(
+                    f,
+                    "the handler did not end within its time-out of {limit:?}, and was stopped"
+                )
+            }
             Self::NotStarted(error) | Self::NotCommitted(error) => Chain(error).fmt(f),
         }
     }

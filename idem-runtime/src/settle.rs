@@ -55,6 +55,8 @@ pub(crate) fn settlement(outcome: Outcome, standing: Standing) -> Settlement {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::outcome::Conflict;
     use crate::store::{Fault, StoreError};
@@ -79,18 +81,20 @@ mod tests {
         let busy = || Outcome::Busy;
         let failed = || Outcome::Retry(RetryReason::Handler("no".into()));
         let panicked = || Outcome::Retry(RetryReason::Panic("boom".to_owned()));
+        let hung = || Outcome::Retry(RetryReason::TimedOut(Duration::from_secs(1)));
         let rejected = || Outcome::Reject(Rejection::new("UnknownCurrency", "XXX"));
         let in_doubt = || Outcome::Unknown(StoreError::found("commit", Fault::InDoubt));
         let away = || StoreError::found("begin", Fault::Unavailable);
         let not_started = || Outcome::Retry(RetryReason::NotStarted(away()));
         let not_committed = || Outcome::Retry(RetryReason::NotCommitted(away()));
-        let table: [(&dyn Fn() -> Outcome, [&str; 3]); 10] = [
+        let table: [(&dyn Fn() -> Outcome, [&str; 3]); 11] = [
             (&done, ["complete", "complete", "complete"]),
             (&duplicate, ["complete", "complete", "complete"]),
             (&conflict, [DISAGREES, DISAGREES, "leave"]),
             (&busy, ["abandon", "abandon", "abandon"]),
             (&failed, ["abandon", "dead-letter DeliveriesExhausted", "abandon"]),
             (&panicked, ["abandon", "dead-letter DeliveriesExhausted", "abandon"]),
+            (&hung, ["abandon", "dead-letter DeliveriesExhausted", "abandon"]),
             (&not_started, ["abandon", "abandon", "abandon"]),
             (&not_committed, ["abandon", "dead-letter DeliveriesExhausted", "abandon"]),
             (&rejected, ["dead-letter UnknownCurrency", "dead-letter UnknownCurrency", "leave"]),

@@ -4,16 +4,17 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use idem_emulator::{Emulator, Fault, QueueOptions};
+use idem_emulator::{Fault, QueueOptions};
 use idem_runtime::broker::OutgoingMessage;
-use idem_runtime::broker::servicebus::{Queue, ServiceBus};
+use idem_runtime::broker::servicebus::Queue;
 use idem_runtime::consumer::{RunError, Summary};
 use idem_runtime::store::{Sqlite, Store};
 use idem_runtime::{Consumer, Delivery, Failure, Handler, Horizon, State, Tx, idempotent};
-use idem_tests::database::SqliteFile;
 use idem_tests::until;
 use serde::Deserialize;
 use tokio::sync::oneshot;
+
+use crate::bench::{Bench, message};
 
 #[derive(Deserialize)]
 struct Entry {
@@ -54,26 +55,9 @@ async fn append_all(
 
 const LOCK: Duration = Duration::from_secs(2);
 
-struct Bench {
-    emulator: Emulator,
-    bus: ServiceBus,
-    file: SqliteFile,
-}
-
 impl Bench {
     async fn new(lock: Duration) -> Self {
-        let queue = QueueOptions::new("entries").lock_duration(lock).max_delivery_count(5);
-        let emulator = Emulator::builder().queue(queue).start().await.expect("the emulator starts");
-        let bus = ServiceBus::connect(&emulator.connection_string()).expect("a valid string");
-        let file = SqliteFile::new().await;
-        let table = "CREATE TABLE entries (account bigint NOT NULL)";
-        sqlx::query(table).execute(file.store.pool()).await.expect("a valid table");
-        Self { emulator, bus, file }
-    }
-
-    async fn send(&self, messages: Vec<OutgoingMessage>) {
-        let sender = self.bus.sender("entries").await.expect("a sender");
-        sender.send_all(messages).await.expect("sent");
+        Self::with(QueueOptions::new("entries").lock_duration(lock).max_delivery_count(5)).await
     }
 
     /// Consumes until nothing is left on the source.
@@ -101,30 +85,6 @@ impl Bench {
         ran.expect("the consumer starts");
         counters.summary()
     }
-
-    async fn entries(&self) -> Vec<i64> {
-        let entries = "SELECT account FROM entries ORDER BY account";
-        sqlx::query_scalar(entries).fetch_all(self.file.store.pool()).await.expect("entries")
-    }
-
-    /// Reason and description of each dead letter, by MessageId.
-    fn dead_letters(&self) -> Vec<(String, String, String)> {
-        let letters = self.emulator.dead_letters("entries").expect("it is there");
-        let texts = letters.into_iter().map(|letter| {
-            (
-                letter.message_id.unwrap_or_default(),
-                letter.dead_letter_reason.unwrap_or_default(),
-                letter.dead_letter_description.unwrap_or_default(),
-            )
-        });
-        let mut texts: Vec<_> = texts.collect();
-        texts.sort();
-        texts
-    }
-}
-
-fn message(id: &str, body: &'static str) -> OutgoingMessage {
-    OutgoingMessage { body: body.into(), ..OutgoingMessage::default() }.with_message_id(id)
 }
 
 /// Duplicates and bad messages among them: each is settled for itself.

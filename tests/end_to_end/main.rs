@@ -1,7 +1,13 @@
 //! End to end: the emulator's wire, the consumer, and a database.
 
 mod cases;
+#[expect(dead_code, reason = "its main is the example's")]
+#[path = "../../examples/axum_service.rs"]
+mod axum_service;
+mod bench;
 mod duplicates;
+mod health;
+mod hot_key;
 mod input;
 mod job;
 mod kill;
@@ -11,3 +17,11 @@ mod naive;
 #[expect(dead_code, reason = "its main is the example's")]
 #[path = "../../examples/place_order.rs"]
 mod place_order;
+#[expect(dead_code, reason = "its main is the example's")]
+#[path = "../../examples/prometheus.rs"]
+mod prometheus;
+mod routing;
+mod service;
+mod stop;
+mod subscriptions;
+mod watching;

@@ -174,6 +174,8 @@ pub(crate) trait Engine: Send + Sync {
     const UNSTORABLE: &'static [&'static str];
     /// Makes inserting a customer insert an invoice whose number is taken.
     const TRIGGER: &'static str;
+    /// A statement that takes some seconds.
+    const TAKES_SECONDS: &'static str;
     /// What only engines with a server know.
     const SERVER: Option<Server>;
 
@@ -364,6 +366,11 @@ on_every_engine! {
         ddl_is_part_of_the_transaction_or_found_out
         a_cancelled_delivery_leaves_no_open_transaction_behind
         a_statement_dropped_while_it_runs_confuses_nobody;
+    timeouts:
+        a_handler_that_hangs_after_its_writes_is_rolled_back
+        a_handler_that_hangs_in_a_statement_is_rolled_back
+        a_handler_that_hangs_after_a_commit_of_its_own_is_found_out
+        a_handler_that_hangs_is_no_matter_of_its_batch;
     start:
         a_ledger_that_lacks_something_is_refused_at_start
         a_user_who_lacks_a_privilege_is_refused_at_start

@@ -16,7 +16,17 @@ use crate::soak;
 const FEATURE_SETS: [(&str, &[&str]); 2] = [
     (
         "idem-runtime",
-        &["", "sqlite", "postgres", "mysql", "sqlserver", "servicebus", "chrono", "decimal"],
+        &[
+            "",
+            "sqlite",
+            "postgres",
+            "mysql",
+            "sqlserver",
+            "servicebus",
+            "chrono",
+            "decimal",
+            "opentelemetry",
+        ],
     ),
     ("idem-emulator", &["", "config", "control"]),
 ];

@@ -19,7 +19,8 @@ use crate::delivery::{Delivery, SourceId};
 use crate::message_id::{MessageId, MessageIdError};
 use crate::settle::Settlement;
 
-/// Something that deliveries can be received from: a queue, or its dead-letter queue.
+/// Something that deliveries can be received from: a queue, a subscription, or the dead letters of
+/// either.
 pub trait Source: Send + Sync + 'static {
     /// The receiver that [`open`](Self::open) gives.
     type Receiver: Receiver;
@@ -98,7 +99,19 @@ pub trait Settler: Clone + Send + Sync + 'static {
     /// Gives a message back without waiting until the broker was told: for whoever is dropped
     /// before it has an outcome. A lock that is not held any more is none of its business.
     fn give_back(&self, lock: LockId);
+
+    /// Says that a delivery waits for something else than a free place, and will be settled only when
+    /// that has come about: until then the receiver receives another one in its place, where its
+    /// deliveries come independently of each other. No more than [`ASIDE_MAX`] can be set aside.
+    ///
+    /// The lock stays as it is, and is renewed as before.
+    fn set_aside(&self, lock: LockId) {
+        let _ = lock;
+    }
 }
+
+/// How many deliveries of one receiver can be [set aside](Settler::set_aside) at once.
+pub const ASIDE_MAX: usize = 512;
 
 /// What went wrong between us and the broker.
 #[derive(Debug, thiserror::Error)]
@@ -160,6 +173,10 @@ pub struct OutgoingMessage {
     /// The MessageId: level 1 and the broker's duplicate detection go by it. At most
     /// [128 bytes](crate::MESSAGE_ID_SIZE_MAX).
     pub message_id: Option<String>,
+    /// The session that the message belongs to: within one, messages are handled in order. At most
+    /// 128 characters. A queue with sessions takes no message without one; for others it means
+    /// nothing.
+    pub session_id: Option<String>,
     /// The subject, also known as label.
     pub subject: Option<String>,
     /// The content type of the body.
@@ -187,6 +204,13 @@ impl OutgoingMessage {
         self
     }
 
+    /// Sets the session that the message belongs to.
+    #[must_use]
+    pub fn with_session_id(mut self, session_id: impl Into<String>) -> Self {
+        self.session_id = Some(session_id.into());
+        self
+    }
+
     /// Sets the MessageId to that of `message`, which is the same whenever this message is sent: an
     /// entity with duplicate detection drops the second one.
     ///
@@ -206,6 +230,7 @@ impl fmt::Debug for OutgoingMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OutgoingMessage")
             .field("message_id", &self.message_id)
+            .field("session_id", &self.session_id)
             .field("subject", &self.subject)
             .field("body_len", &self.body.len())
             .finish_non_exhaustive()

@@ -4,16 +4,19 @@
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
-use tracing::debug;
+use tracing::{Instrument, Span};
 
 use super::Shared;
+use super::registry::Registered;
 use crate::handler::Context;
 use crate::outcome::Outcome;
 use crate::store::Store;
+use crate::telemetry;
 
 /// A delivery that waits for its batch.
 pub(super) struct Waiting {
     context: Context,
+    span: Span,
     outcome: oneshot::Sender<Outcome>,
 }
 
@@ -37,22 +40,29 @@ impl Batches {
     /// the next delivery of its message then meets its claim.
     pub(super) async fn execute(&self, context: &Context) -> Option<Outcome> {
         let (outcome, decided) = oneshot::channel();
-        self.queue.send(Waiting { context: context.clone(), outcome }).await.ok()?;
+        let waiting = Waiting { context: context.clone(), span: Span::current(), outcome };
+        self.queue.send(waiting).await.ok()?;
         decided.await.ok()
     }
 }
 
 impl<S: Store> Shared<S> {
-    /// Executes one batch after the other, each with what is ready when the one before has ended:
-    /// nobody waits for a batch to become full.
-    pub(super) async fn execute_batches(self: Arc<Self>, mut waiting: mpsc::Receiver<Waiting>) {
+    /// Executes one batch of a handler after the other, each with what is ready when the one before
+    /// has ended: nobody waits for a batch to become full.
+    pub(super) async fn execute_batches(
+        self: Arc<Self>,
+        handler: Arc<Registered<S>>,
+        mut waiting: mpsc::Receiver<Waiting>,
+    ) {
         let size_max = usize::try_from(self.limits.batch_max).unwrap_or(usize::MAX);
         let mut batch = Vec::new();
+        let scope = handler.spec().scope;
         while waiting.recv_many(&mut batch, size_max).await > 0 {
+            let span = telemetry::of_batch(scope, batch.iter().map(|one| &one.span));
+            telemetry::metrics::batch(scope, batch.len());
             let (contexts, outcomes): (Vec<_>, Vec<_>) =
                 batch.drain(..).map(|one| (one.context, one.outcome)).unzip();
-            debug!(size = contexts.len(), "a batch begins");
-            let decided = self.handler.execute_batch(&self.store, &contexts).await;
+            let decided = handler.execute_batch(&self.store, &contexts).instrument(span).await;
             for (outcome, decided) in outcomes.into_iter().zip(decided) {
                 // Nobody waits for it any more where its task has been stopped.
                 outcome.send(decided).ok();

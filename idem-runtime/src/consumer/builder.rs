@@ -1,15 +1,17 @@
 //! Describes a consumer and refuses what cannot work before the first delivery.
 
+use std::any::type_name;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
-
 use super::batches::Batches;
+use super::handle::{Alive, Control};
+use super::places::Places;
 use super::process::GIVEN_BACK_MAX;
-use super::registry::Registered;
+use super::routes::RoutesDescription;
 use super::{Consumer, Counters, Limits, Shared};
 use crate::broker::Source;
+use crate::execute::BusyKeys;
 use crate::handler::{Handler, States};
 use crate::horizon::{Horizon, Readable, Retention};
 use crate::store::Store;
@@ -19,8 +21,10 @@ use crate::store::Store;
 pub struct ConsumerBuilder<B: Source, S: Store> {
     source: B,
     store: S,
-    handler: Option<Registered<S>>,
+    routes: RoutesDescription<S>,
     states: States,
+    /// The types of which more than one state was given.
+    states_given_twice: Vec<&'static str>,
     limits: Limits,
     horizon: Option<Horizon>,
     retention: Option<Duration>,
@@ -33,13 +37,15 @@ impl<B: Source, S: Store> ConsumerBuilder<B, S> {
             batch_max: 1,
             delivery_count_max: 10,
             renewal_max: Duration::from_secs(5 * 60),
+            handler_timeout: None,
             shutdown_deadline: Duration::from_secs(30),
         };
         Self {
             source,
             store,
-            handler: None,
+            routes: RoutesDescription::default(),
             states: States::default(),
+            states_given_twice: Vec::new(),
             limits,
             horizon: None,
             retention: None,
@@ -47,20 +53,49 @@ impl<B: Source, S: Store> ConsumerBuilder<B, S> {
     }
 
     /// The handler for all messages of the source: the struct that the attribute generated.
+    ///
+    /// Beside [routes](Self::route), it is for the messages that none of them names.
     #[must_use]
     pub fn handler<H: Handler<S>>(mut self, _: H) -> Self {
-        self.handler = Some(Registered::new::<H>());
+        self.routes.add_fallback::<H>();
+        self
+    }
+
+    /// The handler for messages with this subject, to the letter; as many routes as there are
+    /// subjects, and a handler may have several.
+    ///
+    /// A message that no route names is for [`handler`](Self::handler). Without one, it is
+    /// dead-lettered as `Unroutable`, with what was found and what there are routes for.
+    ///
+    /// Each handler has its own level, scope and batches.
+    #[must_use]
+    pub fn route<H: Handler<S>>(mut self, subject: impl Into<String>, _: H) -> Self {
+        self.routes.add_route::<H>(subject.into());
+        self
+    }
+
+    /// Names the application property that [routes](Self::route) go by, in place of the subject: a
+    /// text, or an integer in decimal digits.
+    #[must_use]
+    pub fn route_by_property(mut self, name: impl Into<String>) -> Self {
+        self.routes.route_by_property(name.into());
         self
     }
 
     /// A value that handlers can take as [`State<T>`](crate::State); one for each type.
     #[must_use]
     pub fn state<T: Clone + Send + Sync + 'static>(mut self, value: T) -> Self {
+        if self.states.get::<T>().is_some() {
+            self.states_given_twice.push(type_name::<T>());
+        }
         self.states.insert(value);
         self
     }
 
     /// How many messages are held and handled at once; 1 to 2,000, by default 16.
+    ///
+    /// A message whose key is busy gives its place to another one while it waits. Up to
+    /// [512](crate::broker::ASIDE_MAX) are held like that, beside those in flight.
     ///
     /// The store's pool should have more connections than this.
     #[must_use]
@@ -84,7 +119,12 @@ impl<B: Source, S: Store> ConsumerBuilder<B, S> {
     /// The `MaxDeliveryCount` of the queue, by default 10.
     ///
     /// A message that fails on this delivery is dead-lettered with the real reason, where the
-    /// broker would only say that the count was exceeded.
+    /// broker would only say that the count was exceeded. A lower number than the queue's is allowed,
+    /// and then counts.
+    ///
+    /// Links do not tell the queue's number, so that nobody warns of one that is lower than this. The
+    /// broker then dead-letters by its own, as `MaxDeliveryCountExceeded`, and the real reasons are in
+    /// the log alone.
     #[must_use]
     pub fn delivery_count_max(mut self, deliveries: u32) -> Self {
         self.limits.delivery_count_max = deliveries;
@@ -99,6 +139,27 @@ impl<B: Source, S: Store> ConsumerBuilder<B, S> {
     #[must_use]
     pub fn renewal_max(mut self, duration: Duration) -> Self {
         self.limits.renewal_max = duration;
+        self
+    }
+
+    /// How long a handler may run; without this, as long as it takes.
+    ///
+    /// A handler that hangs keeps its place among the messages in flight, its connection and its key
+    /// for ever. With a limit it is stopped where it waits, its transaction is rolled back, and its
+    /// message fails like one whose handler returned an error. Nothing else is ever stopped: not the
+    /// beginning of a transaction, nor the claim, nor the commit. What the handler has started
+    /// elsewhere, such as a call to another service, may go on.
+    ///
+    /// A handler that waits for a statement of its own leaves the server at work: its rollback
+    /// waits for that, for a minute at most, and its key is busy until then. A time-out of
+    /// statements, set in the database and shorter than this one, spares that.
+    ///
+    /// At most [`renewal_max`](Self::renewal_max), so that the lock is held until the handler is
+    /// stopped. A batch that is handled together has this time for all its messages, and each
+    /// message has it again where they are then handled one by one.
+    #[must_use]
+    pub fn handler_timeout(mut self, limit: Duration) -> Self {
+        self.limits.handler_timeout = Some(limit);
         self
     }
 
@@ -141,33 +202,39 @@ impl<B: Source, S: Store> ConsumerBuilder<B, S> {
             problems.push(problem);
             None
         });
-        let Some(mut handler) = self.handler else {
-            problems.push("there is no handler; call `.handler(PlaceOrderHandler)`".to_owned());
-            return Err(BuildError { problems });
-        };
-        problems.extend(handler.unmet(&self.states));
+        problems.extend(self.routes.problems(&self.states));
+        problems.extend(self.states_given_twice.iter().map(|name| {
+            format!("two states of type `{name}` were given; wrap one of them in a type of its own")
+        }));
         if !problems.is_empty() {
             return Err(BuildError { problems });
         }
-        handler.set_states(self.states);
-        let (batches, waiting) = match self.limits.batch_max {
-            ..=1 => (None, None),
-            2.. => {
+        let mut queues = Vec::new();
+        let routes = self.routes.into_routes(|handler| {
+            if self.limits.batch_max > 1 {
                 let (batches, waiting) = Batches::new(self.limits.in_flight_max);
-                (Some(batches), Some(waiting))
+                handler.batches = Some(batches);
+                queues.push(waiting);
             }
-        };
+        });
+        let waiting = routes.handlers().iter().cloned().zip(queues).collect();
+        let counters = Arc::new(Counters::new(self.source.id()));
+        let control = Arc::new(Control::new(Arc::clone(&counters)));
+        let alive = Alive(Arc::clone(&control));
         let shared = Shared {
             store: self.store,
-            handler,
+            routes,
+            states: Arc::new(self.states),
             limits: self.limits,
+            places: Places::new(self.limits.in_flight_max),
+            busy_keys: BusyKeys::default(),
             retention,
             from_dead_letters: self.source.is_dead_letter_queue(),
-            batches,
-            counters: Arc::new(Counters::default()),
-            stop: watch::Sender::new(false),
+            counters,
+            control,
         };
-        Ok(Consumer { source: self.source, shared: Arc::new(shared), waiting })
+        let shared = Arc::new(shared);
+        Ok(Consumer { source: self.source, shared, waiting, _alive: alive })
     }
 }
 
@@ -179,6 +246,9 @@ impl<B: Source, S: Store> ConsumerBuilder<B, S> {
                 None => Ok(None),
             };
         };
+        if self.routes.leave_nothing() {
+            return Err("`horizon` has no effect at level 0, where nothing is claimed".to_owned());
+        }
         let limits = self.limits;
         let delivery_max = limits.renewal_max.saturating_add(GIVEN_BACK_MAX);
         let least = horizon.total(delivery_max, limits.delivery_count_max);
@@ -219,7 +289,24 @@ impl Limits {
         if self.renewal_max.is_zero() {
             problems.push("`renewal_max` must be longer than zero".to_owned());
         }
+        if let Some(limit) = self.handler_timeout {
+            problems.extend(self.handler_timeout_problem(limit));
+        }
         problems
+    }
+
+    fn handler_timeout_problem(self, limit: Duration) -> Option<String> {
+        if limit.is_zero() {
+            return Some("`handler_timeout` must be longer than zero".to_owned());
+        }
+        let renewal_max = self.renewal_max;
+        (limit > renewal_max).then(|| {
+            format!(
+                "`handler_timeout` is {limit:?}, and locks are renewed for {renewal_max:?} only: a \
+                 slow handler would lose its lock before it is stopped; lower it, or raise \
+                 `renewal_max`"
+            )
+        })
     }
 }
 

@@ -1,16 +1,21 @@
-//! What a consumer has done so far.
+//! What a consumer has done so far. Whatever happens is counted here once, for those who ask the
+//! consumer and for those who read metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use crate::outcome::Outcome;
+use crate::delivery::{Delivery, SourceId};
+use crate::outcome::{Outcome, RetryReason};
 use crate::settle::Settlement;
+use crate::telemetry::metrics::{InFlight, Recorder};
 
 macro_rules! counters {
     ($($(#[$doc:meta])+ $name:ident,)+) => {
         /// Counts that only grow, shared with a running consumer.
-        #[derive(Debug, Default)]
+        #[derive(Debug)]
         pub struct Counters {
-            $(pub(super) $name: Counter,)+
+            metrics: Recorder,
+            $($name: Counter,)+
         }
 
         /// The counts at one moment.
@@ -21,6 +26,10 @@ macro_rules! counters {
         }
 
         impl Counters {
+            pub(super) fn new(source: &SourceId) -> Self {
+                Self { metrics: Recorder::new(source), $($name: Counter::default(),)+ }
+            }
+
             /// Reads all counts.
             pub fn summary(&self) -> Summary {
                 Summary { $($name: self.$name.get(),)+ }
@@ -60,10 +69,10 @@ counters! {
 
 /// A count that only grows.
 #[derive(Debug, Default)]
-pub(super) struct Counter(AtomicU64);
+struct Counter(AtomicU64);
 
 impl Counter {
-    pub(super) fn increment(&self) {
+    fn increment(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -73,7 +82,19 @@ impl Counter {
 }
 
 impl Counters {
-    pub(super) fn count_outcome(&self, outcome: &Outcome) {
+    /// A delivery is in flight until what is returned is dropped.
+    pub(super) fn received(&self) -> InFlight {
+        self.deliveries.increment();
+        self.metrics.in_flight()
+    }
+
+    pub(super) fn decided(
+        &self,
+        scope: &'static str,
+        delivery: &Delivery,
+        outcome: &Outcome,
+        took: Duration,
+    ) {
         let counter = match outcome {
             Outcome::Done(_) => &self.done,
             Outcome::Duplicate(_) => &self.duplicates,
@@ -84,12 +105,41 @@ impl Counters {
             Outcome::Unknown(_) => &self.unknown,
         };
         counter.increment();
+        self.metrics.decided(scope, delivery, outcome, took);
     }
 
-    pub(super) fn count_settlement(&self, settlement: &Settlement) {
+    /// What is held for a busy key is too common to be counted among [`held`](Summary::held).
+    pub(super) fn held(&self, scope: &'static str, reason: Option<&RetryReason>) {
+        if reason.is_some() {
+            self.held.increment();
+        }
+        self.metrics.held(scope, reason);
+    }
+
+    pub(super) fn settling(&self, settlement: &Settlement) {
         match settlement {
             Settlement::DeadLetter(_) => self.dead_letters.increment(),
             Settlement::Complete(_) | Settlement::Abandon | Settlement::Leave => {}
         }
+        self.metrics.settling(settlement);
+    }
+
+    pub(super) fn settlement_failed(&self) {
+        self.settlements_failed.increment();
+        self.metrics.settlement_failed();
+    }
+
+    pub(super) fn lock_renewed(&self) {
+        self.metrics.lock_renewed();
+    }
+
+    pub(super) fn lock_lost(&self) {
+        self.locks_lost.increment();
+        self.metrics.lock_lost();
+    }
+
+    pub(super) fn reconnected(&self) {
+        self.reconnects.increment();
+        self.metrics.reconnected();
     }
 }

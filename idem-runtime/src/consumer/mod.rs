@@ -1,17 +1,21 @@
 //! The consumer: it receives, lets [`execute`](crate::execute()) do the work under a renewed lock,
 //! and settles.
 //!
-//! Everything is bounded: as many messages are held as may be in flight, and back-pressure means
-//! not to receive. A message is settled only when its outcome is known; whatever happens to this
+//! Everything is bounded: as many messages are held as may be in flight, and a number of others that
+//! wait for a busy key; back-pressure means not to receive. A message is settled only when its outcome is known; whatever happens to this
 //! process, the broker gives an unsettled message out again, and the claim tells whether it was
 //! done.
 
 mod batches;
 mod builder;
 mod counters;
+mod handle;
+mod health;
+mod places;
 mod process;
 mod registry;
 mod renewal;
+mod routes;
 mod run;
 mod signal;
 #[cfg(test)]
@@ -20,19 +24,27 @@ mod upkeep;
 
 pub use builder::{BuildError, ConsumerBuilder};
 pub use counters::{Counters, Summary};
+pub use handle::ConsumerHandle;
+pub use health::{Health, Outage};
 pub use run::RunError;
 pub use signal::shutdown_signal;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 
 use crate::broker::Source;
+use crate::delivery::Delivery;
+use crate::execute::BusyKeys;
+use crate::handler::{Context, States};
 use crate::horizon::Retention;
 use crate::store::Store;
-use batches::{Batches, Waiting};
+use batches::Waiting;
+use handle::{Alive, Control};
+use places::Places;
 use registry::Registered;
+use routes::Routes;
 
 /// Receives from one source and runs a handler for each delivery.
 ///
@@ -42,30 +54,41 @@ use registry::Registered;
 pub struct Consumer<B: Source, S: Store> {
     source: B,
     shared: Arc<Shared<S>>,
-    /// Deliveries that are to be handled in batches.
-    waiting: Option<mpsc::Receiver<Waiting>>,
+    /// Deliveries that are to be handled in batches, by their handlers.
+    waiting: Vec<(Arc<Registered<S>>, mpsc::Receiver<Waiting>)>,
+    _alive: Alive,
 }
 
 /// What the tasks of all deliveries share.
 #[derive(Debug)]
 struct Shared<S: Store> {
     store: S,
-    handler: Registered<S>,
+    routes: Routes<S>,
+    /// What handlers can take as `State<T>`.
+    states: Arc<States>,
     limits: Limits,
+    places: Places,
+    busy_keys: BusyKeys,
     /// How long claims are kept; for ever, if absent.
     retention: Option<Retention>,
     from_dead_letters: bool,
-    /// Where deliveries are handled together, if they are.
-    batches: Option<Batches>,
     counters: Arc<Counters>,
-    /// Becomes true when the consumer is asked to stop.
-    stop: watch::Sender<bool>,
+    /// What the consumer has been told to do, and how it is.
+    control: Arc<Control>,
 }
 
 impl<S: Store> Shared<S> {
+    fn context(&self, delivery: Delivery) -> Context {
+        let context = Context::new(delivery, Arc::clone(&self.states));
+        match self.limits.handler_timeout {
+            Some(limit) => context.with_handler_timeout(limit),
+            None => context,
+        }
+    }
+
     /// Completes when the consumer is asked to stop.
     async fn stopping(&self) {
-        self.stop.subscribe().wait_for(|stop| *stop).await.ok();
+        self.control.stopping().await;
     }
 }
 
@@ -75,6 +98,7 @@ struct Limits {
     batch_max: u32,
     delivery_count_max: u32,
     renewal_max: Duration,
+    handler_timeout: Option<Duration>,
     shutdown_deadline: Duration,
 }
 
@@ -82,6 +106,11 @@ impl<B: Source, S: Store> Consumer<B, S> {
     /// Starts to describe a consumer of this source with its effects in this store.
     pub fn builder(source: B, store: S) -> ConsumerBuilder<B, S> {
         ConsumerBuilder::new(source, store)
+    }
+
+    /// Stops, pauses and inspects the consumer while it runs.
+    pub fn handle(&self) -> ConsumerHandle {
+        ConsumerHandle::new(Arc::clone(&self.shared.control))
     }
 
     /// Counts of what has happened so far; readable while the consumer runs.

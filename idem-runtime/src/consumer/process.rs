@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::sleep;
-use tracing::{debug, error, info, warn};
+use tokio::time::{Instant, sleep};
+use tracing::{Instrument, Span, debug, info, warn};
 
 use super::Shared;
+use super::places::{Place, Taken};
+use super::registry::Registered;
 use super::renewal::{Hold, Renewal};
 use crate::backoff::Backoff;
 use crate::broker::{BrokerError, LockId, Locked, Settler};
@@ -15,6 +17,7 @@ use crate::handler::Context;
 use crate::outcome::{Chain, Outcome, RetryReason};
 use crate::settle::{Settlement, Standing, settlement};
 use crate::store::Store;
+use crate::telemetry;
 
 /// Pauses before a busy key, or a database that is away, is tried again.
 const HELD: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(2));
@@ -30,11 +33,24 @@ pub(super) async fn process<S: Store>(
     shared: Arc<Shared<S>>,
     locked: Locked,
     settler: impl Settler,
+    place: Option<Taken>,
 ) {
-    shared.counters.deliveries.increment();
+    let _in_flight = shared.counters.received();
+    let handler = shared.routes.handler_of(&locked.delivery).ok().map(Registered::spec);
+    let span = telemetry::of_delivery(&locked.delivery, handler.as_ref());
+    handle_and_settle(&shared, locked, settler, place).instrument(span).await;
+}
+
+async fn handle_and_settle<S: Store>(
+    shared: &Shared<S>,
+    locked: Locked,
+    settler: impl Settler,
+    place: Option<Taken>,
+) {
     let Locked { delivery, lock, lock_remaining } = locked;
     let unsettled = Unsettled::new(&settler, lock);
-    let context = shared.handler.context(delivery);
+    let mut place = Place::new(&shared.places, place, &settler, lock);
+    let context = shared.context(delivery).among(shared.busy_keys.enter());
     let hold = Hold::new();
     let renewal = Renewal {
         settler: &settler,
@@ -43,14 +59,11 @@ pub(super) async fn process<S: Store>(
         hold: &hold,
         counters: &shared.counters,
     };
-    let outcome = renewal.during(shared.handle(&context, &hold)).await;
-    report(&context, &outcome);
-    shared.counters.count_outcome(&outcome);
-
+    let outcome = renewal.during(shared.handle(&context, &hold, &mut place)).await;
     let settlement = settlement(outcome, shared.standing(context.delivery()));
-    shared.counters.count_settlement(&settlement);
+    shared.counters.settling(&settlement);
     if let Err(error) = unsettled.settle(settlement).await {
-        shared.counters.settlements_failed.increment();
+        shared.counters.settlement_failed();
         let message_id = context.delivery().message_id();
         info!(message_id, error = %Chain(&error), "not settled, the message comes again");
     }
@@ -95,8 +108,18 @@ impl<S: Store> Shared<S> {
         }
     }
 
-    async fn handle(&self, context: &Context, hold: &Hold) -> Outcome {
-        let outcome = self.execute_with_patience(context, hold).await;
+    async fn handle<L: Settler>(
+        &self,
+        context: &Context,
+        hold: &Hold,
+        place: &mut Place<'_, L>,
+    ) -> Outcome {
+        let received = Instant::now();
+        let outcome = self.execute_with_patience(context, hold, place).await;
+        self.tell(context, &outcome, received.elapsed());
+        if let Some(asker) = context.asker() {
+            asker.leave();
+        }
         let comes_again = self.standing(context.delivery()) != Standing::Last;
         if matches!(outcome, Outcome::Retry(_)) && comes_again {
             self.pause(GIVEN_BACK.after(context.delivery().delivery_count()), hold).await;
@@ -104,12 +127,33 @@ impl<S: Store> Shared<S> {
         outcome
     }
 
+    /// The one place where what a delivery came to is told to whoever watches.
+    fn tell(&self, context: &Context, outcome: &Outcome, took: Duration) {
+        let scope = self.scope_of(context);
+        self.counters.decided(scope, context.delivery(), outcome, took);
+        telemetry::record_outcome(&Span::current(), outcome);
+        telemetry::report(context, scope, outcome);
+    }
+
+    /// For metrics and logs; `none` for a message that no handler is for.
+    fn scope_of(&self, context: &Context) -> &'static str {
+        let handler = self.routes.handler_of(context.delivery());
+        handler.map_or("none", |handler| handler.spec().scope)
+    }
+
     /// A busy key is not the message's fault, and neither is a database that is away: the message
-    /// is held rather than given back, so that neither eats its delivery budget. While messages
-    /// are held, no others are received.
-    async fn execute_with_patience(&self, context: &Context, hold: &Hold) -> Outcome {
+    /// is held rather than given back, so that neither eats its delivery budget. With a database
+    /// that is away it keeps its place, so that no others are received; with a busy key it gives it
+    /// to another message.
+    async fn execute_with_patience<L: Settler>(
+        &self,
+        context: &Context,
+        hold: &Hold,
+        place: &mut Place<'_, L>,
+    ) -> Outcome {
         let mut holds = 0;
         loop {
+            place.take().await;
             hold.renew_for(Some(self.limits.renewal_max));
             let outcome = self.execute(context, holds == 0).await;
             if !is_worth_waiting(&outcome) || hold.is_lost() {
@@ -118,28 +162,60 @@ impl<S: Store> Shared<S> {
             holds += 1;
             self.report_hold(context, &outcome, holds);
             hold.renew_for(None);
-            if !self.pause(HELD.after(holds), hold).await {
+            if let Outcome::Busy = outcome {
+                place.set_aside();
+            }
+            if !self.pause_behind(context, HELD.after(holds), hold).await {
                 return outcome;
             }
         }
     }
 
-    /// What has failed or was busy before would break up one batch after the other.
+    /// Pauses until the delivery ahead has ended, where that is in this process. Everything else can
+    /// only be tried again after a while.
+    async fn pause_behind(&self, context: &Context, pause: Duration, hold: &Hold) -> bool {
+        match context.asker().and_then(|asker| asker.one_ahead()) {
+            Some(ended) => self.wait(ended, hold).await,
+            None => self.pause(pause, hold).await,
+        }
+    }
+
     async fn execute(&self, context: &Context, is_first: bool) -> Outcome {
-        if let Some(batches) = &self.batches
+        let handler = match self.routes.handler_of(context.delivery()) {
+            Ok(handler) => handler,
+            Err(rejection) => return Outcome::Reject(rejection),
+        };
+        let outcome = self.execute_with(handler, context, is_first).await;
+        self.control.note(handler.spec().scope, &outcome);
+        outcome
+    }
+
+    /// What has failed or was busy before would break up one batch after the other.
+    async fn execute_with(
+        &self,
+        handler: &Registered<S>,
+        context: &Context,
+        is_first: bool,
+    ) -> Outcome {
+        if let Some(batches) = &handler.batches
             && is_first
             && context.delivery().delivery_count() <= 1
             && let Some(outcome) = batches.execute(context).await
         {
             return outcome;
         }
-        self.handler.execute(&self.store, context).await
+        handler.execute(&self.store, context).await
     }
 
     /// Whether the pause passed without the lock being lost or the consumer being stopped.
     async fn pause(&self, pause: Duration, hold: &Hold) -> bool {
+        self.wait(sleep(pause), hold).await
+    }
+
+    /// Whether something came about before the lock was lost or the consumer stopped.
+    async fn wait(&self, something: impl Future<Output = ()>, hold: &Hold) -> bool {
         tokio::select! {
-            () = sleep(pause) => true,
+            () = something => true,
             () = hold.lost() => false,
             () = self.stopping() => false,
         }
@@ -147,18 +223,24 @@ impl<S: Store> Shared<S> {
 
     fn report_hold(&self, context: &Context, outcome: &Outcome, holds: u32) {
         let message_id = context.delivery().message_id();
-        match outcome {
-            Outcome::Retry(reason) if holds == 1 => {
-                self.counters.held.increment();
-                warn!(message_id, %reason, "not started, held and tried again");
-            }
-            Outcome::Retry(reason) => debug!(message_id, holds, %reason, "still held"),
+        let reason = match outcome {
+            Outcome::Retry(reason) => Some(reason),
             Outcome::Busy
             | Outcome::Done(_)
             | Outcome::Duplicate(_)
             | Outcome::Conflict(_)
             | Outcome::Reject(_)
-            | Outcome::Unknown(_) => debug!(message_id, holds, "the key is busy, held"),
+            | Outcome::Unknown(_) => None,
+        };
+        if holds == 1 {
+            self.counters.held(self.scope_of(context), reason);
+        }
+        match reason {
+            Some(reason) if holds == 1 => {
+                warn!(message_id, %reason, "not started, held and tried again");
+            }
+            Some(reason) => debug!(message_id, holds, %reason, "still held"),
+            None => debug!(message_id, holds, "the key is busy, held"),
         }
     }
 }
@@ -172,29 +254,5 @@ fn is_worth_waiting(outcome: &Outcome) -> bool {
         | Outcome::Retry(_)
         | Outcome::Reject(_)
         | Outcome::Unknown(_) => false,
-    }
-}
-
-/// One event for each outcome. A duplicate is nothing to worry about.
-fn report(context: &Context, outcome: &Outcome) {
-    let delivery = context.delivery();
-    let message_id = delivery.message_id();
-    let count = delivery.delivery_count();
-    match outcome {
-        Outcome::Done(_) => debug!(message_id, count, "done"),
-        Outcome::Duplicate(proof) => {
-            let first = proof.claimed_at().map(tracing::field::display);
-            info!(message_id, count, first, "duplicate ignored, already processed");
-        }
-        Outcome::Conflict(conflict) => error!(message_id, count, %conflict, "conflict"),
-        Outcome::Busy => warn!(message_id, count, "another delivery holds the key, given back"),
-        Outcome::Retry(reason @ RetryReason::Panic(_)) => {
-            error!(message_id, count, %reason, "failed");
-        }
-        Outcome::Retry(reason) => warn!(message_id, count, %reason, "failed"),
-        Outcome::Reject(rejection) => error!(message_id, count, %rejection, "rejected"),
-        Outcome::Unknown(error) => {
-            warn!(message_id, count, error = %Chain(error), "commit in doubt, left to come again");
-        }
     }
 }

@@ -1,12 +1,12 @@
 //! Handlers with their types erased, so that a consumer can hold them.
 
+use std::any::TypeId;
 use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
-use std::sync::Arc;
 
-use crate::delivery::Delivery;
+use super::batches::Batches;
 use crate::execute::{execute, execute_batch};
 use crate::handler::{Context, Handler, HandlerSpec, Requirements, States};
 use crate::outcome::Outcome;
@@ -14,15 +14,22 @@ use crate::store::Store;
 
 type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// A handler and the states that its extractors take.
+/// A handler of a consumer.
 pub(super) struct Registered<S: Store> {
     handler: Box<dyn Execute<S>>,
-    states: Arc<States>,
+    type_id: TypeId,
+    /// Where its deliveries are handled together, if they are.
+    pub(super) batches: Option<Batches>,
 }
 
 impl<S: Store> Registered<S> {
     pub(super) fn new<H: Handler<S>>() -> Self {
-        Self { handler: Box::new(Erased::<H>(PhantomData)), states: Arc::default() }
+        let handler = Box::new(Erased::<H>(PhantomData));
+        Self { handler, type_id: TypeId::of::<H>(), batches: None }
+    }
+
+    pub(super) fn is_same_as(&self, other: &Self) -> bool {
+        self.type_id == other.type_id
     }
 
     pub(super) fn spec(&self) -> HandlerSpec {
@@ -34,14 +41,6 @@ impl<S: Store> Registered<S> {
         let mut requirements = Requirements::default();
         self.handler.require(&mut requirements);
         states.unmet(&requirements)
-    }
-
-    pub(super) fn set_states(&mut self, states: States) {
-        self.states = Arc::new(states);
-    }
-
-    pub(super) fn context(&self, delivery: Delivery) -> Context {
-        Context::new(delivery, Arc::clone(&self.states))
     }
 
     pub(super) async fn execute(&self, store: &S, context: &Context) -> Outcome {

@@ -75,7 +75,7 @@ impl<L: Settler> Renewal<'_, L> {
 
     async fn renew_until_lost(self) -> Infallible {
         self.renew().await;
-        self.counters.locks_lost.increment();
+        self.counters.lock_lost();
         warn!(lock = self.lock.0, "the lock is lost, the message comes again");
         self.hold.lost.send_replace(true);
         pending().await
@@ -93,6 +93,7 @@ impl<L: Settler> Renewal<'_, L> {
             }
             match self.settler.renew(self.lock).await {
                 Ok(renewed) => {
+                    self.counters.lock_renewed();
                     debug!(lock = self.lock.0, ?renewed, "lock renewed");
                     ends = Instant::now() + renewed;
                 }

@@ -1,7 +1,19 @@
 //! The loop against a scripted broker and a scripted database, on tokio's paused clock.
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
+mod batches;
+mod building;
+mod busy;
+mod handle;
+mod ledger;
+mod locks;
+mod outages;
+mod routing;
+mod running;
+mod settling;
+mod watching;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -24,6 +36,7 @@ use crate::store::{
 };
 
 const LOCK: Duration = Duration::from_secs(10);
+const DAY: Duration = Duration::from_secs(24 * 3600);
 
 // --- A broker that hands out what it is given and writes down what it is told. -------------------
 
@@ -41,9 +54,15 @@ struct ScriptedBroker {
     told: Mutex<Vec<(Duration, LockId, String)>>,
     renewals: Mutex<Vec<(Duration, LockId)>>,
     renewal_errors: Mutex<VecDeque<BrokerError>>,
+    settle_errors: Mutex<VecDeque<BrokerError>>,
     started: Mutex<Option<Instant>>,
     changed: Notify,
     closed: AtomicUsize,
+    /// Whether nobody answers who wants to open.
+    is_deaf: AtomicBool,
+    /// How long a receiver lasts after it has given all, if that is not for ever.
+    lasts: Option<Duration>,
+    aside: Mutex<Vec<LockId>>,
 }
 
 impl ScriptedBroker {
@@ -83,6 +102,9 @@ impl Source for ScriptedSource {
 
     async fn open(&self, _prefetch: u32) -> Result<ScriptedReceiver, BrokerError> {
         self.broker.started.lock().unwrap().get_or_insert_with(Instant::now);
+        if self.broker.is_deaf.load(Ordering::SeqCst) {
+            std::future::pending().await
+        }
         let Some(script) = self.broker.opens.lock().unwrap().pop_front() else {
             return Err(BrokerError::Closed);
         };
@@ -103,9 +125,13 @@ impl Receiver for ScriptedReceiver {
     }
 
     async fn receive(&mut self) -> Result<Locked, BrokerError> {
-        match self.script.pop_front() {
-            Some(next) => next,
-            None => std::future::pending().await,
+        match (self.script.pop_front(), self.broker.lasts) {
+            (Some(next), _) => next,
+            (None, Some(lasts)) => {
+                sleep(lasts).await;
+                Err(BrokerError::Closed)
+            }
+            (None, None) => std::future::pending().await,
         }
     }
 
@@ -139,7 +165,11 @@ impl Settler for ScriptedSettler {
         };
         self.0.told.lock().unwrap().push((self.0.at(), lock, what));
         self.0.changed.notify_waiters();
-        Ok(())
+        self.0.settle_errors.lock().unwrap().pop_front().map_or(Ok(()), Err)
+    }
+
+    fn set_aside(&self, lock: LockId) {
+        self.0.aside.lock().unwrap().push(lock);
     }
 
     fn give_back(&self, lock: LockId) {
@@ -156,26 +186,42 @@ struct ScriptedStore {
     claims: Arc<Mutex<VecDeque<Claimed>>>,
     /// Whether a claim is found before a transaction begins.
     is_claimed: bool,
+    /// How long each step of a transaction takes.
+    slowness: Duration,
     begun: Arc<AtomicUsize>,
     refuses_to_start: bool,
+    /// How many more times the ledger cannot be looked at.
+    checks_refused: Arc<AtomicUsize>,
     /// What the ledger has of the scope, where that is something else.
     registered: Option<ScopeKeys>,
     kept_alive: Arc<Mutex<Vec<Retention>>>,
+    scopes_alive: Arc<Mutex<BTreeSet<String>>>,
+    scopes_pruned: Arc<Mutex<BTreeSet<String>>>,
     prunings: Arc<AtomicUsize>,
+    /// What each pruning deletes; nothing when the script is empty.
+    prunable: Arc<Mutex<VecDeque<Result<u64, Fault>>>>,
 }
 
-struct ScriptedWork(Arc<Mutex<VecDeque<Claimed>>>);
+struct ScriptedWork {
+    claims: Arc<Mutex<VecDeque<Claimed>>>,
+    slowness: Duration,
+}
 
 impl Work<ScriptedStore> for ScriptedWork {
     async fn begin(store: &ScriptedStore) -> Result<Self, StoreError> {
         store.begun.fetch_add(1, Ordering::SeqCst);
-        match store.begins.lock().unwrap().pop_front() {
+        let fault = store.begins.lock().unwrap().pop_front();
+        match fault {
             Some(fault) => Err(StoreError::found("begin", fault)),
-            None => Ok(Self(Arc::clone(&store.claims))),
+            None => {
+                sleep(store.slowness).await;
+                Ok(Self { claims: Arc::clone(&store.claims), slowness: store.slowness })
+            }
         }
     }
 
     async fn claim_many(&mut self, claims: &[&Claim]) -> Result<Vec<Claimed>, StoreError> {
+        sleep(self.slowness).await;
         Ok(claims.iter().map(|_| Claimed::Ours).collect())
     }
 
@@ -196,10 +242,11 @@ impl Work<ScriptedStore> for ScriptedWork {
     }
 
     async fn claim(&mut self, _: &Claim) -> Result<Claimed, StoreError> {
-        Ok(self.0.lock().unwrap().pop_front().unwrap_or(Claimed::Ours))
+        Ok(self.claims.lock().unwrap().pop_front().unwrap_or(Claimed::Ours))
     }
 
     async fn commit(self, _: &ScriptedStore) -> Result<(), StoreError> {
+        sleep(self.slowness).await;
         Ok(())
     }
 
@@ -257,7 +304,7 @@ impl Store for ScriptedStore {
     }
 
     async fn keep_alive(&self, scope: &str, retention: Retention) -> Result<(), StoreError> {
-        assert_eq!(scope, "test::obey");
+        self.scopes_alive.lock().unwrap().insert(scope.to_owned());
         self.kept_alive.lock().unwrap().push(retention);
         Ok(())
     }
@@ -266,14 +313,18 @@ impl Store for ScriptedStore {
         Ok(Vec::new())
     }
 
-    async fn prune(&self, scope: &str, _: u32) -> Result<Option<u64>, StoreError> {
-        assert_eq!(scope, "test::obey");
+    async fn prune(&self, scope: &str, rows_max: u32) -> Result<Option<u64>, StoreError> {
+        self.scopes_pruned.lock().unwrap().insert(scope.to_owned());
         self.prunings.fetch_add(1, Ordering::SeqCst);
-        Ok(Some(0))
+        if rows_max == 0 {
+            return Ok(Some(0));
+        }
+        let pruned = self.prunable.lock().unwrap().pop_front().unwrap_or(Ok(0));
+        pruned.map(Some).map_err(|fault| StoreError::found("prune", fault))
     }
 
     async fn oldest_claim_age(&self, _: &str) -> Result<Option<i64>, StoreError> {
-        Ok(None)
+        Ok(Some(7))
     }
 
     async fn pruned_before(_: &mut Box<()>, _: &str) -> Result<i64, StoreError> {
@@ -307,7 +358,10 @@ impl Store for ScriptedStore {
     }
 
     async fn check(&self) -> Result<(), StoreError> {
-        match self.refuses_to_start {
+        let less = |left: usize| left.checked_sub(1);
+        let order = Ordering::SeqCst;
+        let is_refused = self.checks_refused.fetch_update(order, order, less).is_ok();
+        match self.refuses_to_start || is_refused {
             true => Err(StoreError::found("the ledger's tables are missing", Fault::Refused)),
             false => Ok(()),
         }
@@ -320,6 +374,8 @@ impl Store for ScriptedStore {
 struct Instruction {
     seconds: u64,
     then: String,
+    /// Tells messages apart that say the same.
+    number: u64,
 }
 
 #[derive(Clone, Default)]
@@ -346,6 +402,7 @@ impl Handler<ScriptedStore> for Obedient {
     fn key(message: &Instruction, key: &mut KeyEncoder) {
         assert_ne!(message.then, "panic in key", "on purpose");
         key.part(&message.then);
+        key.part(&message.number);
     }
 
     fn require(requirements: &mut Requirements) {
@@ -401,10 +458,14 @@ impl Bench {
     }
 
     fn builder(&self) -> ConsumerBuilder<ScriptedSource, ScriptedStore> {
+        self.builder_without_handler().handler(Obedient).state(self.running.clone())
+    }
+
+    fn builder_without_handler(&self) -> ConsumerBuilder<ScriptedSource, ScriptedStore> {
         let id = SourceId::new("bus.example.net", "orders");
         let broker = Arc::clone(&self.broker);
         let source = ScriptedSource { id, dead_letters: self.dead_letters, broker };
-        Consumer::builder(source, self.store.clone()).handler(Obedient).state(self.running.clone())
+        Consumer::builder(source, self.store.clone())
     }
 
     /// Runs until `count` messages are settled, then stops the consumer in order.
@@ -430,317 +491,22 @@ impl Bench {
 }
 
 fn locked(lock: u64, delivery_count: u32, seconds: u64, then: &str) -> Result<Locked, BrokerError> {
-    let body = format!(r#"{{"seconds":{seconds},"then":"{then}"}}"#);
+    numbered(lock, lock, delivery_count, seconds, then)
+}
+
+/// Messages with the same number and end have the same key.
+fn numbered(
+    lock: u64,
+    number: u64,
+    delivery_count: u32,
+    seconds: u64,
+    then: &str,
+) -> Result<Locked, BrokerError> {
+    let body = format!(r#"{{"seconds":{seconds},"then":"{then}","number":{number}}}"#);
     let delivery = Delivery::new(SourceId::new("bus.example.net", "orders"), body)
         .with_message_id(format!("m-{lock}"))
         .with_delivery_count(delivery_count);
     Ok(Locked { delivery, lock: LockId(lock), lock_remaining: LOCK })
-}
-
-/// Eight messages that are ready at once, of which the fourth fails.
-#[tokio::test(start_paused = true)]
-async fn messages_that_are_ready_share_a_transaction_and_a_bad_one_does_not_spoil_them() {
-    let ok = |lock: u64| locked(lock, 1, 0, &format!("ok {lock}"));
-    let one = |lock| if lock == 4 { locked(lock, 1, 0, "fail") } else { ok(lock) };
-    let messages = (1..=8).map(one).collect();
-    let mut bench = Bench::new(vec![messages]);
-    let summary = bench.run_until_told(bench.builder().batch_max(8), 8).await;
-    assert_eq!((summary.done, summary.retries), (7, 1));
-    let begun = bench.store.begun.load(Ordering::SeqCst);
-    assert_eq!(begun, 1 + 8, "together, and then one by one");
-
-    let messages = (1..=8).map(ok).collect();
-    let mut bench = Bench::new(vec![messages]);
-    let summary = bench.run_until_told(bench.builder().batch_max(4), 8).await;
-    assert_eq!(summary.done, 8);
-    assert_eq!(bench.store.begun.load(Ordering::SeqCst), 2);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_message_that_was_counted_before_is_handled_alone() {
-    let messages = (1..=4).map(|lock| locked(lock, 2, 0, &format!("ok {lock}"))).collect();
-    let mut bench = Bench::new(vec![messages]);
-    let summary = bench.run_until_told(bench.builder().batch_max(8), 4).await;
-    assert_eq!((summary.done, bench.store.begun.load(Ordering::SeqCst)), (4, 4));
-}
-
-#[test]
-fn a_batch_is_no_larger_than_what_is_in_flight() {
-    let bench = Bench::new(vec![]);
-    for size in [0, 17] {
-        let error = bench.builder().batch_max(size).build().unwrap_err();
-        let problem =
-            format!("`batch_max` must be 1 to `in_flight_max`, which is 16, found {size}");
-        assert_eq!(error.problems(), [problem]);
-    }
-    assert!(bench.builder().batch_max(16).build().is_ok());
-}
-
-const DAY: Duration = Duration::from_secs(24 * 3600);
-
-#[tokio::test(start_paused = true)]
-async fn with_a_horizon_the_ledger_is_told_that_we_are_alive_and_is_pruned() {
-    let mut bench = Bench::new(vec![vec![locked(1, 1, 3600, "ok")]]);
-    let horizon = Horizon { dead_letter_age_max: 14 * DAY, resend_window: DAY };
-    bench.run_until_told(bench.builder().horizon(horizon), 1).await;
-    let kept_alive = bench.store.kept_alive.lock().unwrap();
-    assert!((115..=122).contains(&kept_alive.len()), "once at start, then twice a minute");
-    // Ten deliveries of 5 minutes, a pause of half a minute and a lock of 5 minutes.
-    let kept = 15 * DAY + 10 * Duration::from_secs(630);
-    assert!(kept_alive.iter().all(|r| *r == Retention { horizon: kept, kept }), "{kept_alive:?}");
-    let prunings = bench.store.prunings.load(Ordering::SeqCst);
-    assert!((10..=15).contains(&prunings), "about every five minutes: {prunings}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn without_a_horizon_claims_are_kept_for_ever() {
-    let mut bench = Bench::new(vec![vec![locked(1, 1, 3600, "ok")]]);
-    bench.run_until_told(bench.builder(), 1).await;
-    assert!(bench.store.kept_alive.lock().unwrap().is_empty());
-    assert_eq!(bench.store.prunings.load(Ordering::SeqCst), 0);
-}
-
-/// P-02.
-#[test]
-fn a_retention_below_the_horizon_is_refused_with_the_numbers() {
-    let bench = Bench::new(vec![]);
-    let horizon = Horizon { dead_letter_age_max: 14 * DAY, resend_window: DAY };
-    let hour = Duration::from_secs(3600);
-    let error = bench.builder().horizon(horizon).retention(hour).build().unwrap_err();
-    assert_eq!(
-        error.problems(),
-        ["a `retention` of 1 h is shorter than the time within which a message may come again, \
-             15 d 1 h 45 min: 10 deliveries of up to 5 min 30 s and a lock, 14 d among the dead \
-             letters, and 1 d in which the sender repeats itself"]
-    );
-    let error = bench.builder().retention(hour).build().unwrap_err();
-    assert_eq!(error.problems(), ["`retention` needs a `horizon`, which says what is safe"]);
-    assert!(bench.builder().horizon(horizon).retention(16 * DAY).build().is_ok());
-}
-
-/// M-05: with another key, all that was done would be done again.
-#[tokio::test(start_paused = true)]
-async fn a_scope_with_keys_of_another_kind_is_refused_at_start() {
-    let mut bench = Bench::new(vec![]);
-    let other = ScopeKeys { scope: "test::obey".to_owned(), level: 2, key: "id".to_owned() };
-    bench.store.registered = Some(other);
-    let consumer = bench.builder().build().expect("a valid consumer");
-    let error = consumer.run_until(std::future::pending()).await.unwrap_err();
-    let text = Chain(&error).to_string();
-    assert!(text.contains("level 2 and key `id` in this ledger"), "{text}");
-    assert!(text.contains("level 2 and key `then`"), "{text}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn only_a_delivery_that_was_counted_before_looks_for_its_claim_first() {
-    let mut bench = Bench::new(vec![vec![locked(1, 1, 0, "ok"), locked(2, 2, 0, "ok")]]);
-    bench.store.is_claimed = true;
-    let builder = bench.builder().in_flight_max(1);
-    let summary = bench.run_until_told(builder, 2).await;
-    assert_eq!(bench.store.begun.load(Ordering::SeqCst), 1, "the first delivery's");
-    assert_eq!((summary.done, summary.duplicates), (1, 1));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_message_is_completed_after_its_handler_has_ended_and_not_before() {
-    let mut bench = Bench::new(vec![vec![locked(1, 1, 3, "ok")]]);
-    let summary = bench.run_until_told(bench.builder(), 1).await;
-    assert_eq!(bench.broker.told(), [(LockId(1), "complete".to_owned())]);
-    assert!(bench.broker.first_told_after() >= Duration::from_secs(3));
-    assert_eq!((summary.deliveries, summary.done), (1, 1));
-    assert_eq!(bench.broker.closed.load(Ordering::SeqCst), 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_duplicate_is_completed_without_running_the_handler() {
-    let mut bench = Bench::new(vec![vec![locked(1, 2, 3, "ok")]]);
-    bench.store.claims.lock().unwrap().push_back(Claimed::Before(earlier()));
-    let summary = bench.run_until_told(bench.builder(), 1).await;
-    assert_eq!(bench.broker.told(), [(LockId(1), "complete".to_owned())]);
-    assert_eq!((summary.duplicates, summary.done), (1, 0));
-    assert_eq!(bench.running.most.load(Ordering::SeqCst), 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_failed_message_is_given_back_after_a_pause_that_grows_with_its_deliveries() {
-    let pause_of = async |delivery_count| {
-        let mut bench = Bench::new(vec![vec![locked(1, delivery_count, 0, "fail")]]);
-        bench.run_until_told(bench.builder(), 1).await;
-        assert_eq!(bench.broker.told(), [(LockId(1), "abandon".to_owned())]);
-        bench.broker.first_told_after()
-    };
-    let (first, seventh) = (pause_of(1).await, pause_of(7).await);
-    assert!(first >= Duration::from_millis(25), "{first:?}");
-    assert!(seventh >= Duration::from_millis(1600), "{seventh:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_last_delivery_is_dead_lettered_with_the_real_reason() {
-    let mut bench = Bench::new(vec![vec![locked(1, 4, 0, "fail"), locked(2, 5, 0, "fail")]]);
-    let summary = bench.run_until_told(bench.builder().delivery_count_max(5), 2).await;
-    let mut told = bench.broker.told();
-    told.sort_by_key(|(lock, _)| lock.0);
-    assert_eq!(told[0].1, "abandon");
-    assert_eq!(
-        told[1].1,
-        "dead-letter: DeliveriesExhausted: the handler failed: the shop is closed"
-    );
-    assert_eq!((summary.retries, summary.dead_letters), (2, 1));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_rejected_message_is_dead_lettered_at_once() {
-    let mut undecodable = locked(2, 1, 0, "ok").unwrap();
-    undecodable.delivery = Delivery::new(undecodable.delivery.source().clone(), "not JSON");
-    let mut bench = Bench::new(vec![vec![locked(1, 1, 0, "reject"), Ok(undecodable)]]);
-    let summary = bench.run_until_told(bench.builder(), 2).await;
-    let mut told = bench.broker.told();
-    told.sort_by_key(|(lock, _)| lock.0);
-    assert_eq!(told[0].1, "dead-letter: UnknownCurrency: no such currency: XXX");
-    assert!(
-        told[1].1.starts_with("dead-letter: UndecodableBody: the body is not JSON"),
-        "{told:?}"
-    );
-    assert_eq!((summary.rejected, summary.dead_letters), (2, 2));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_dead_letter_is_never_dead_lettered_again() {
-    let mut bench = Bench::new(vec![vec![locked(1, 12, 0, "fail"), locked(2, 12, 0, "reject")]]);
-    bench.dead_letters = true;
-    let summary = bench.run_until_told(bench.builder(), 2).await;
-    let mut told = bench.broker.told();
-    told.sort_by_key(|(lock, _)| lock.0);
-    assert_eq!(told, [(LockId(1), "abandon".to_owned()), (LockId(2), "leave".to_owned())]);
-    assert_eq!(summary.dead_letters, 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_panic_fails_its_message_and_no_other() {
-    let mut bench = Bench::new(vec![vec![locked(1, 1, 1, "panic"), locked(2, 1, 2, "ok")]]);
-    let summary = bench.run_until_told(bench.builder(), 2).await;
-    let expected = [(LockId(1), "abandon".to_owned()), (LockId(2), "complete".to_owned())];
-    assert_eq!(bench.broker.told(), expected);
-    assert_eq!((summary.retries, summary.done), (1, 1));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_lock_is_renewed_at_half_time_while_the_handler_runs_and_never_after() {
-    let mut bench = Bench::new(vec![vec![locked(1, 1, 23, "ok"), locked(2, 1, 60, "ok")]]);
-    bench.run_until_told(bench.builder(), 2).await;
-    let renewals = bench.broker.renewals.lock().unwrap().clone();
-    let of =
-        |lock| renewals.iter().filter(move |(_, l)| *l == LockId(lock)).map(|(at, _)| at.as_secs());
-    assert_eq!(of(1).collect::<Vec<_>>(), [5, 10, 15, 20]);
-    assert_eq!(of(2).collect::<Vec<_>>(), [5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn renewal_ends_at_its_limit_and_the_handler_runs_on() {
-    let mut bench = Bench::new(vec![vec![locked(1, 1, 60, "ok")]]);
-    let builder = bench.builder().renewal_max(Duration::from_secs(18));
-    bench.run_until_told(builder, 1).await;
-    assert_eq!(bench.broker.renewals().len(), 3);
-    assert_eq!(bench.broker.told(), [(LockId(1), "complete".to_owned())]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_lost_lock_is_counted_and_does_not_cancel_the_handler() {
-    let mut bench = Bench::new(vec![vec![locked(1, 1, 60, "ok")]]);
-    let unreachable =
-        BrokerError::Unreachable { namespace: "bus".to_owned(), source: "cut".into() };
-    bench.broker.renewal_errors.lock().unwrap().extend([unreachable, BrokerError::LockLost]);
-    let summary = bench.run_until_told(bench.builder(), 1).await;
-    assert_eq!(bench.broker.renewals().len(), 2, "tried again after the first error only");
-    assert_eq!((summary.locks_lost, summary.done), (1, 1));
-}
-
-#[tokio::test(start_paused = true)]
-async fn no_more_messages_are_handled_than_may_be_in_flight() {
-    let script = (1..=20).map(|lock| locked(lock, 1, 1, "ok")).collect();
-    let mut bench = Bench::new(vec![script]);
-    bench.run_until_told(bench.builder().in_flight_max(3), 20).await;
-    assert_eq!(bench.running.most.load(Ordering::SeqCst), 3);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_busy_key_and_a_database_that_is_away_are_waited_for() {
-    let mut bench = Bench::new(vec![vec![locked(1, 10, 0, "ok")]]);
-    bench.store.begins.lock().unwrap().extend([Fault::Unavailable; 50]);
-    bench.store.claims.lock().unwrap().extend([Claimed::Busy, Claimed::Busy, Claimed::Busy]);
-    let summary = bench.run_until_told(bench.builder(), 1).await;
-    assert_eq!(bench.broker.told(), [(LockId(1), "complete".to_owned())]);
-    assert_eq!((summary.done, summary.retries, summary.busy), (1, 0, 0));
-    assert!(!bench.broker.renewals().is_empty(), "the lock is renewed meanwhile");
-    assert!(bench.store.begins.lock().unwrap().is_empty(), "every fault was met");
-    assert!(bench.store.claims.lock().unwrap().is_empty(), "every busy answer was met");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_lost_race_before_the_handler_runs_costs_nothing() {
-    let mut bench = Bench::new(vec![vec![locked(1, 1, 0, "ok"), locked(2, 1, 0, "ok")]]);
-    bench.store.begins.lock().unwrap().extend([Fault::Contention; 5]);
-    let summary = bench.run_until_told(bench.builder().in_flight_max(1), 2).await;
-    let expected = [(LockId(1), "complete".to_owned()), (LockId(2), "complete".to_owned())];
-    assert_eq!(bench.broker.told(), expected);
-    assert_eq!((summary.retries, summary.done), (0, 2));
-    assert!(bench.store.begins.lock().unwrap().is_empty(), "every fault was met");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_broken_receiver_is_closed_and_opened_again() {
-    let broken = || Err(BrokerError::Closed);
-    let script =
-        vec![vec![locked(1, 1, 1, "ok"), broken()], vec![broken()], vec![locked(2, 1, 0, "ok")]];
-    let mut bench = Bench::new(script);
-    let summary = bench.run_until_told(bench.builder(), 2).await;
-    assert_eq!((summary.done, summary.reconnects), (2, 2));
-    assert_eq!(bench.broker.closed.load(Ordering::SeqCst), 3);
-}
-
-#[tokio::test(start_paused = true)]
-async fn shutdown_waits_for_running_handlers() {
-    let bench = Bench::new(vec![vec![locked(1, 1, 20, "ok")]]);
-    let consumer = bench.builder().build().unwrap();
-    consumer.run_until(sleep(Duration::from_secs(5))).await.unwrap();
-    assert_eq!(bench.broker.told(), [(LockId(1), "complete".to_owned())]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn shutdown_gives_back_what_does_not_end_in_time() {
-    let bench = Bench::new(vec![vec![locked(1, 1, 20, "ok"), locked(2, 1, 60, "ok")]]);
-    let consumer =
-        bench.builder().shutdown_deadline(Duration::from_secs(30)).build().expect("valid");
-    consumer.run_until(sleep(Duration::from_secs(5))).await.unwrap();
-    let expected = [(LockId(1), "complete".to_owned()), (LockId(2), "give back".to_owned())];
-    assert_eq!(bench.broker.told(), expected);
-    assert!(bench.broker.at() < Duration::from_secs(40));
-    assert_eq!(bench.broker.closed.load(Ordering::SeqCst), 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_cannot_start_says_why() {
-    let mut bench = Bench::new(vec![]);
-    let error = bench.builder().build().unwrap().run_until(std::future::pending()).await;
-    assert!(matches!(error, Err(RunError::Broker(_))));
-
-    bench.store.refuses_to_start = true;
-    let error = bench.builder().build().unwrap().run_until(std::future::pending()).await;
-    assert!(matches!(error, Err(RunError::Store(_))));
-}
-
-#[test]
-fn a_wrong_description_is_refused_with_all_problems_at_once() {
-    let source = ScriptedSource {
-        id: SourceId::new("bus.example.net", "orders"),
-        dead_letters: false,
-        broker: Arc::default(),
-    };
-    let builder = Consumer::builder(source, ScriptedStore::default());
-    let error = builder.handler(Obedient).in_flight_max(0).delivery_count_max(0).build();
-    let error = error.expect_err("must be refused");
-    assert_eq!(error.problems().len(), 3, "{error}");
-    assert!(error.to_string().contains("State<"), "{error}");
 }
 
 /// Runs until `count` messages are settled, or says after ten (paused) minutes that they never were.
@@ -756,83 +522,4 @@ async fn told_in_time(
     };
     consumer.run_until(stop).await.expect("the consumer starts");
     bench.broker.told().into_iter().map(|(_, what)| what).collect()
-}
-
-/// A panic outside `Handler::call` ends the task: nobody settles or forgets the lock, and the
-/// adapter counts the message as held for ever.
-#[tokio::test(start_paused = true)]
-async fn a_panic_in_the_key_is_settled_too() {
-    let bench = Bench::new(vec![vec![locked(1, 1, 0, "panic in key")]]);
-    assert_eq!(told_in_time(&bench, bench.builder(), 1).await, ["abandon"]);
-}
-
-/// `Instant::now() + Duration::MAX` panics in the task of every delivery.
-#[tokio::test(start_paused = true)]
-async fn the_longest_renewal_is_no_panic() {
-    let bench = Bench::new(vec![vec![locked(1, 1, 0, "ok")]]);
-    let builder = bench.builder().renewal_max(Duration::MAX);
-    assert_eq!(told_in_time(&bench, builder, 1).await, ["complete"]);
-}
-
-/// An outage that lasts longer than `renewal_max` dead-letters every message on its last delivery.
-#[tokio::test(start_paused = true)]
-async fn an_outage_dead_letters_nothing() {
-    let bench = Bench::new(vec![vec![locked(1, 10, 0, "ok")]]);
-    bench.store.begins.lock().unwrap().extend(vec![Fault::Unavailable; 100_000]);
-    let told = told_in_time(&bench, bench.builder(), 1).await;
-    assert!(!told.iter().any(|what| what.starts_with("dead-letter")), "{told:?}");
-}
-
-/// Contention in `BEGIN` or in the claim is nothing that the message can help.
-#[tokio::test(start_paused = true)]
-async fn contention_at_begin_dead_letters_nothing() {
-    let bench = Bench::new(vec![vec![locked(1, 10, 0, "ok")]]);
-    bench.store.begins.lock().unwrap().extend([Fault::Contention; 3]);
-    let told = told_in_time(&bench, bench.builder(), 1).await;
-    assert!(!told.iter().any(|what| what.starts_with("dead-letter")), "{told:?}");
-}
-
-/// Neither is a ledger that refuses us: a revoked privilege, a table in another schema.
-#[tokio::test(start_paused = true)]
-async fn a_ledger_that_refuses_dead_letters_nothing() {
-    let bench = Bench::new(vec![vec![locked(1, 10, 0, "ok")]]);
-    bench.store.begins.lock().unwrap().extend([Fault::Refused]);
-    let told = told_in_time(&bench, bench.builder(), 1).await;
-    assert!(!told.iter().any(|what| what.starts_with("dead-letter")), "{told:?}");
-}
-
-/// C-20: trying again goes on for minutes after the lock was lost, beside the redelivered copy.
-#[tokio::test(start_paused = true)]
-async fn trying_again_stops_when_the_lock_is_lost() {
-    let bench = Bench::new(vec![vec![locked(1, 1, 0, "ok")]]);
-    bench.store.begins.lock().unwrap().extend(vec![Fault::Unavailable; 100_000]);
-    bench.broker.renewal_errors.lock().unwrap().push_back(BrokerError::LockLost);
-    told_in_time(&bench, bench.builder(), 1).await;
-    let after = bench.broker.told.lock().unwrap()[0].0;
-    assert!(after < 3 * LOCK, "given up {after:?} after a lock of {LOCK:?} was lost");
-}
-
-/// A renewal that cannot succeed any more is asked for twenty times a second.
-#[tokio::test(start_paused = true)]
-async fn a_renewal_that_keeps_failing_ends_with_the_lock() {
-    let bench = Bench::new(vec![vec![locked(1, 1, 120, "ok")]]);
-    let unreachable =
-        || BrokerError::Unreachable { namespace: "bus".to_owned(), source: "cut".into() };
-    bench.broker.renewal_errors.lock().unwrap().extend((0..100_000).map(|_| unreachable()));
-    told_in_time(&bench, bench.builder(), 1).await;
-    let renewals = bench.broker.renewals();
-    let late = renewals.iter().filter(|at| **at > 2 * LOCK).count();
-    assert_eq!(late, 0, "{} renewals, {late} of them long after the lock ran out", renewals.len());
-}
-
-/// Opening succeeds and receiving fails at once: each round starts again with the first pause.
-#[tokio::test(start_paused = true)]
-async fn a_receiver_that_breaks_at_once_is_reopened_with_growing_pauses() {
-    let script = (0..100_000).map(|_| vec![Err(BrokerError::Closed)]).collect();
-    let bench = Bench::new(script);
-    let consumer = bench.builder().build().unwrap();
-    let counters = consumer.counters();
-    consumer.run_until(sleep(Duration::from_secs(300))).await.unwrap();
-    let reconnects = counters.summary().reconnects;
-    assert!(reconnects < 60, "{reconnects} connections in five minutes");
 }

@@ -8,23 +8,33 @@ use tokio::time::sleep;
 use tracing::{debug, info, warn};
 
 use super::Shared;
-use crate::handler::Level;
+use crate::handler::{HandlerSpec, Level};
 use crate::horizon::Retention;
 use crate::outcome::Chain;
 use crate::prune::{Pruned, oldest_claim_age, prune};
 use crate::store::{self, ScopeKeys, Store, StoreError};
+use crate::telemetry::metrics;
 
 /// Signs of life are this far apart.
 const ALIVE_EVERY: Duration = Duration::from_secs(30);
+
+/// A database that was away is asked so often whether it is back.
+const PROBE_EVERY: Duration = Duration::from_secs(5);
 
 /// Prunings are this far apart.
 const PRUNE_EVERY: Duration = Duration::from_secs(5 * 60);
 
 impl<S: Store> Shared<S> {
-    /// Refuses a handler whose scope has keys of another kind in the ledger, or whose constraint
-    /// proves nothing, and a ledger in which nothing can be claimed; says that this consumer is alive.
+    /// Refuses handlers whose scopes have keys of another kind in the ledger, or whose constraints
+    /// prove nothing, and a ledger in which nothing can be claimed; says that this consumer is alive.
     pub(super) async fn enter_ledger(&self) -> Result<(), StoreError> {
-        let spec = self.handler.spec();
+        for handler in self.routes.handlers() {
+            self.enter_ledger_with(handler.spec()).await?;
+        }
+        Ok(())
+    }
+
+    async fn enter_ledger_with(&self, spec: HandlerSpec) -> Result<(), StoreError> {
         if spec.level == Level::Zero {
             return Ok(());
         }
@@ -67,14 +77,35 @@ impl<S: Store> Shared<S> {
     /// Keeps the ledger in the background until the tasks are dropped.
     pub(super) fn keep_ledger(self: &Arc<Self>) -> JoinSet<()> {
         let mut tasks = JoinSet::new();
-        let spec = self.handler.spec();
-        if let (Some(retention), Level::One | Level::Two) = (self.retention, spec.level) {
-            let shared = Arc::clone(self);
-            tasks.spawn(async move { shared.keep_alive(spec.scope, retention).await });
-            let shared = Arc::clone(self);
-            tasks.spawn(async move { shared.keep_pruned(spec.scope).await });
+        let shared = Arc::clone(self);
+        tasks.spawn(async move { shared.watch_database().await });
+        for spec in self.routes.handlers().iter().map(|handler| handler.spec()) {
+            if let (Some(retention), Level::One | Level::Two) = (self.retention, spec.level) {
+                let shared = Arc::clone(self);
+                tasks.spawn(async move { shared.keep_alive(spec.scope, retention).await });
+                let shared = Arc::clone(self);
+                tasks.spawn(async move { shared.keep_pruned(spec.scope).await });
+            }
         }
         tasks
+    }
+
+    /// Finds out when a database that was away is back. Messages that are held find out by
+    /// themselves; but they may have gone elsewhere, when their locks could not be kept.
+    async fn watch_database(&self) {
+        loop {
+            self.control.without_database().await;
+            sleep(PROBE_EVERY).await;
+            for spec in self.routes.handlers().iter().map(|handler| handler.spec()) {
+                if !self.control.has_database(spec.scope) && self.is_ready_for(spec).await {
+                    self.control.database_answered(spec.scope);
+                }
+            }
+        }
+    }
+
+    async fn is_ready_for(&self, spec: HandlerSpec) -> bool {
+        self.store.check().await.is_ok() && self.enter_ledger_with(spec).await.is_ok()
     }
 
     async fn keep_alive(&self, scope: &'static str, retention: Retention) {
@@ -86,21 +117,33 @@ impl<S: Store> Shared<S> {
         }
     }
 
-    /// Whether pruning keeps pace shows in the age of the oldest claim.
-    async fn report_pruning(&self, scope: &str, deleted: u64) {
-        let oldest = oldest_claim_age(&self.store, scope).await.ok().flatten();
-        let oldest_seconds = oldest.map(|age| age.as_secs());
-        info!(scope, deleted, oldest_seconds, "pruned");
+    /// Whether pruning keeps pace shows in the age of the oldest claim, whoever prunes.
+    async fn report_pruning(&self, scope: &'static str, pruned: Pruned) {
+        let (Pruned::All(deleted) | Pruned::Elsewhere(deleted)) = pruned;
+        metrics::pruned(scope, deleted);
+        let oldest = match oldest_claim_age(&self.store, scope).await {
+            Ok(oldest) => oldest,
+            Err(error) => {
+                return warn!(scope, error = %Chain(&error), "the oldest claim is not known");
+            }
+        };
+        metrics::oldest_claim(scope, oldest);
+        if deleted > 0 {
+            let oldest_seconds = oldest.map(|age| age.as_secs());
+            info!(scope, deleted, oldest_seconds, "pruned");
+        }
     }
 
     /// Errors wait for the next time: a claim that is kept for too long does no harm.
-    async fn keep_pruned(&self, scope: &str) {
+    async fn keep_pruned(&self, scope: &'static str) {
         loop {
             let progress = |deleted| debug!(scope, deleted, "pruning");
             match prune(&self.store, Some(scope), progress).await {
-                Ok(Pruned::All(0) | Pruned::Elsewhere(_)) => {}
-                Ok(Pruned::All(deleted)) => self.report_pruning(scope, deleted).await,
-                Err(error) => warn!(scope, error = %Chain(&error), "not pruned"),
+                Ok(pruned) => self.report_pruning(scope, pruned).await,
+                Err(error) => {
+                    metrics::pruning_failed(scope);
+                    warn!(scope, error = %Chain(&error), "not pruned");
+                }
             }
             // Not all consumers at the same time.
             sleep(PRUNE_EVERY.mul_f64(0.8 + 0.4 * fastrand::f64())).await;

@@ -1,11 +1,10 @@
 //! Many deliveries of one handler in one transaction, and one by one where that cannot be.
 
 use std::collections::HashSet;
-use std::panic::AssertUnwindSafe;
 
-use futures_util::FutureExt;
-
-use super::{Identity, Proof, execute, is_provable, met, not_committed, not_started, prepare};
+use super::{
+    Identity, Proof, contained, execute, is_provable, met, not_committed, not_started, prepare,
+};
 use crate::handler::{Context, Handler};
 use crate::key::Digest;
 use crate::outcome::{Outcome, Reply};
@@ -155,8 +154,9 @@ async fn run<H: Handler<S>, S: Store>(
     if new.is_empty() {
         return Some(ran);
     }
-    let handled = AssertUnwindSafe(H::call_batch(work, new_messages, &contexts));
-    let replies = handled.catch_unwind().await.ok()?.ok()?;
+    let limit = contexts.iter().filter_map(|context| context.handler_timeout()).min();
+    let called = async { H::call_batch(work, new_messages, &contexts).await };
+    let replies = contained(called, limit).await.ok()?;
     keep(work, &new, &replies).await.ok()?;
     ran.new = new.into_iter().map(|(index, _)| index).zip(replies).collect();
     Some(ran)

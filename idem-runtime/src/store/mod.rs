@@ -465,7 +465,7 @@ pub struct Constraint {
 }
 
 /// A committed claim, as a later one finds it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Earlier {
     /// When it was made, by the database's clock.
     pub claimed_at: OffsetDateTime,
@@ -473,6 +473,13 @@ pub struct Earlier {
     pub same: Vec<u8>,
     /// What the handler returned, if that was kept.
     pub reply: Option<Vec<u8>>,
+}
+
+impl fmt::Debug for Earlier {
+    /// Replies may be confidential.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Earlier").field("claimed_at", &self.claimed_at).finish_non_exhaustive()
+    }
 }
 
 /// How a claim ended.

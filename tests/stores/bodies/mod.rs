@@ -10,6 +10,7 @@ pub(crate) mod processes;
 pub(crate) mod pruning;
 pub(crate) mod replies;
 pub(crate) mod start;
+pub(crate) mod timeouts;
 pub(crate) mod transactions;
 
 use idem_runtime::Outcome;

@@ -72,6 +72,7 @@ impl super::Engine for OnMysql {
     ];
     const TRIGGER: &'static str = "CREATE TRIGGER invoice AFTER INSERT ON customers FOR EACH ROW \
          INSERT INTO invoices (number) VALUES (1)";
+    const TAKES_SECONDS: &'static str = "SELECT sleep(3)";
     // MariaDB reads the comments that begin with M, MySQL those with a number.
     const SERVER: Option<Server> = Some(Server {
         end_connection: "KILL CONNECTION_ID()",

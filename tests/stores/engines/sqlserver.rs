@@ -89,6 +89,7 @@ impl super::Engine for OnSqlServer {
     const UNSTORABLE: &'static [&'static str] = &[];
     const TRIGGER: &'static str = "CREATE TRIGGER invoice ON customers AFTER INSERT AS \
          INSERT INTO invoices (number) VALUES (1)";
+    const TAKES_SECONDS: &'static str = "WAITFOR DELAY '00:00:03'";
     // Time-outs of statements and of transactions are the client's here.
     const SERVER: Option<Server> = Some(Server {
         end_connection: "RAISERROR(N'the end', 20, 1) WITH LOG",

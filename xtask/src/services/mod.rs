@@ -4,6 +4,7 @@
 //! password, and ends with this command.
 
 mod account;
+mod extras;
 mod mariadb;
 mod postgres;
 
@@ -45,6 +46,7 @@ impl Services {
             return services;
         };
         let path = folder.path();
+        extras::install(shell, report);
         let postgres = report.step("start PostgreSQL", || postgres::start(shell, path));
         let mariadb = report.step("start MariaDB", || mariadb::start(shell, path));
         services.running.extend(postgres.map(|server| (POSTGRES_URL, server)));

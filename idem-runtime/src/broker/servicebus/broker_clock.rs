@@ -48,24 +48,42 @@ impl BrokerClock {
         self.remaining_of_new(message, now())
     }
 
+    /// How long a lock holds that the broker has given or renewed this moment, until this instant.
+    pub(super) fn new_lock_remaining(&mut self, locked_until: OffsetDateTime) -> Duration {
+        self.until_of_new(locked_until, now())
+    }
+
     fn remaining_of_new(&mut self, message: &RawMessage, ours: OffsetDateTime) -> Duration {
-        let remaining = self.remaining(message, ours);
-        match message::locked_until(message) {
-            Some(locked_until) if remaining < LOCK_MIN => {
-                self.differ((locked_until - ours) - LOCK_DEFAULT);
-                self.remaining(message, ours)
-            }
-            Some(_) | None => remaining,
-        }
+        self.learn(message, ours);
+        let locked_until = message::locked_until(message);
+        locked_until.map_or(LOCK_DEFAULT, |locked_until| self.until_of_new(locked_until, ours))
     }
 
     fn remaining(&mut self, message: &RawMessage, ours: OffsetDateTime) -> Duration {
+        self.learn(message, ours);
+        let locked_until = message::locked_until(message);
+        locked_until.map_or(LOCK_DEFAULT, |locked_until| self.until(locked_until, ours))
+    }
+
+    /// A message was not enqueued in the future.
+    fn learn(&mut self, message: &RawMessage, ours: OffsetDateTime) {
         if let Some(enqueued_at) = message::enqueued_at(message)
             && enqueued_at - ours > self.ahead
         {
             self.differ(enqueued_at - ours);
         }
-        let Some(locked_until) = message::locked_until(message) else { return LOCK_DEFAULT };
+    }
+
+    fn until_of_new(&mut self, locked_until: OffsetDateTime, ours: OffsetDateTime) -> Duration {
+        let remaining = self.until(locked_until, ours);
+        if remaining < LOCK_MIN {
+            self.differ((locked_until - ours) - LOCK_DEFAULT);
+            return self.until(locked_until, ours);
+        }
+        remaining
+    }
+
+    fn until(&mut self, locked_until: OffsetDateTime, ours: OffsetDateTime) -> Duration {
         let locked_for = locked_until - ours;
         if locked_for - self.ahead > LOCK_MAX {
             self.differ(locked_for - LOCK_DEFAULT);

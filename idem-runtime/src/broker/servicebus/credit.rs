@@ -9,25 +9,36 @@ pub(super) struct Credit {
     max: u32,
     /// How many messages were settled since credit was granted.
     settled: u32,
-    /// How many messages have used up credit since then without being settled one day.
+    /// How many messages have used up credit since then.
+    used: u32,
+    /// How many of these will not be settled one day.
     lost: u32,
 }
 
 impl Credit {
     pub(super) fn new(max: u32) -> Self {
-        Self { max, settled: 0, lost: 0 }
+        Self { max, settled: 0, used: 0, lost: 0 }
     }
 
     pub(super) fn settle_one(&mut self) {
         self.settled += 1;
         if self.settled >= self.max / 2 {
-            self.settled = 0;
-            self.lost = 0;
+            *self = Self::new(self.max);
         }
     }
 
+    pub(super) fn use_one(&mut self) {
+        self.used = self.used.saturating_add(1);
+    }
+
     pub(super) fn lose_one(&mut self) {
+        self.use_one();
         self.lost = self.lost.saturating_add(1);
+    }
+
+    /// Whether no message comes before others are settled.
+    pub(super) fn is_used_up(&self) -> bool {
+        self.used >= self.max
     }
 
     /// Whether half of the credit has been lost since it was granted. What remains may be less than
@@ -64,6 +75,21 @@ mod tests {
                 credit.settle_one();
             }
         }
-        assert_eq!((credit.settled, credit.lost), (0, 0));
+        assert_eq!((credit.settled, credit.used, credit.lost), (0, 0, 0));
+    }
+
+    #[test]
+    fn credit_is_used_up_by_what_comes_and_granted_for_what_is_settled() {
+        let mut credit = Credit::new(4);
+        for _ in 0..3 {
+            credit.use_one();
+        }
+        assert!(!credit.is_used_up());
+        credit.lose_one();
+        assert!(credit.is_used_up());
+        credit.settle_one();
+        assert!(credit.is_used_up());
+        credit.settle_one();
+        assert!(!credit.is_used_up());
     }
 }

@@ -23,6 +23,8 @@ pub(super) struct NoAnswer(pub(super) Duration);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meaning {
     LockLost,
+    /// The broker has waited for a session that has messages, and there was none.
+    NoSession,
     NotFound,
     Unauthorized,
     /// The broker answered, and the answer was no.
@@ -38,11 +40,13 @@ enum Meaning {
 /// The client hides most errors in private types, of which only the text is left: names of its
 /// variants, AMQP's and Service Bus's names of error conditions, and the status codes of replies.
 /// Whatever has none of these words is a broken connection.
-const WORDS: [(&str, Meaning); 16] = [
+const WORDS: [(&str, Meaning); 18] = [
     ("MessageDecode(", Meaning::Undecodable),
     ("LockTokenNotFound", Meaning::Undecodable),
     ("message-lock-lost", Meaning::LockLost),
+    ("session-lock-lost", Meaning::LockLost),
     ("StatusCode(410)", Meaning::LockLost),
+    ("com.microsoft:timeout", Meaning::NoSession),
     ("AmqpError(NotFound)", Meaning::NotFound),
     ("StatusCode(404)", Meaning::NotFound),
     ("AmqpError(UnauthorizedAccess)", Meaning::Unauthorized),
@@ -69,7 +73,9 @@ impl Place {
             Meaning::LockLost => BrokerError::LockLost,
             Meaning::NotFound => BrokerError::NotFound { namespace, entity: self.entity.clone() },
             Meaning::Unauthorized => BrokerError::Unauthorized { namespace, source: error.into() },
-            Meaning::Refused | Meaning::Undecodable => self.refused(operation, error),
+            Meaning::Refused | Meaning::Undecodable | Meaning::NoSession => {
+                self.refused(operation, error)
+            }
             Meaning::Broken => self.unreachable(error),
         }
     }
@@ -99,6 +105,11 @@ pub(super) fn is_undecodable(error: &impl Error) -> bool {
     meaning(&format!("{error:?}")) == Meaning::Undecodable
 }
 
+/// Whether the broker had no session to give. That is nothing out of the ordinary.
+pub(super) fn is_no_session(error: &impl Error) -> bool {
+    meaning(&format!("{error:?}")) == Meaning::NoSession
+}
+
 fn meaning(error: &str) -> Meaning {
     let known = WORDS.into_iter().find(|(word, _)| error.contains(word));
     known.map_or(Meaning::Broken, |(_, meaning)| meaning)
@@ -115,6 +126,14 @@ mod tests {
             (
                 r#"Operation(RequestResponse(Status(StatusError { code: StatusCode(410), description: Some("com.microsoft:message-lock-lost") })))"#,
                 Meaning::LockLost,
+            ),
+            (
+                r#"RemoteClosedWithError(Error { condition: Custom(Symbol("com.microsoft:session-lock-lost")), description: None, info: None })"#,
+                Meaning::LockLost,
+            ),
+            (
+                r#"RemoteClosedWithError(Error { condition: Custom(Symbol("com.microsoft:timeout")), description: None, info: None })"#,
+                Meaning::NoSession,
             ),
             (
                 r#"RemoteClosedWithError(Error { condition: AmqpError(NotFound), description: None, info: None })"#,

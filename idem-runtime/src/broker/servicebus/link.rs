@@ -27,6 +27,7 @@ use super::credit::Credit;
 use super::error::{NoAnswer, Place, is_undecodable};
 use crate::broker::BrokerError;
 use crate::broker::connection_string::{ConnectionString, Credential, Endpoint};
+use crate::outcome::Rejection;
 use crate::settle::Settlement;
 
 /// How long connecting may take.
@@ -34,7 +35,7 @@ const CONNECT_MAX: Duration = Duration::from_secs(5);
 
 /// How long attaching may take. It takes all of this time when the connection breaks meanwhile,
 /// since the client does not tell those who wait for an answer.
-const ATTACH_MAX: Duration = Duration::from_secs(3);
+pub(super) const ATTACH_MAX: Duration = Duration::from_secs(3);
 
 /// How long the client waits for the broker's answer to one operation; here too, a connection that
 /// breaks meanwhile does not end the wait.
@@ -47,7 +48,7 @@ const RECEIVE_WAIT: Duration = Duration::from_secs(2);
 /// How long closing in order may take. Then the connection is cut.
 pub(super) const CLOSE_MAX: Duration = Duration::from_secs(5);
 
-type Client = ServiceBusClient<BasicRetryPolicy>;
+pub(super) type Client = ServiceBusClient<BasicRetryPolicy>;
 
 /// A link that receives.
 pub(super) struct ReceiverLink {
@@ -97,9 +98,19 @@ impl ReceiverLink {
     ) -> Result<Option<ServiceBusReceivedMessage>, BrokerError> {
         let received = self.receiver.receive_message_with_max_wait_time(RECEIVE_WAIT).await;
         match received {
+            Ok(Some(message)) => {
+                self.credit.use_one();
+                Ok(Some(message))
+            }
+            Ok(None) => Ok(None),
             Err(error) if is_undecodable(&error) => self.pass_over().map(|()| None),
-            received => received.map_err(|error| self.place.failed("receive", error)),
+            Err(error) => Err(self.place.failed("receive", error)),
         }
+    }
+
+    /// Whether no message comes by this link before others are settled on it.
+    pub(super) fn has_no_credit(&self) -> bool {
+        self.credit.is_used_up()
     }
 
     /// Goes on after a message that the client cannot decode. The client does not say which one it
@@ -130,12 +141,7 @@ impl ReceiverLink {
             Settlement::Complete(_) => receiver.complete_message(message).await,
             Settlement::Abandon => receiver.abandon_message(message, None).await,
             Settlement::DeadLetter(rejection) => {
-                let options = DeadLetterOptions {
-                    dead_letter_reason: Some(rejection.reason().to_owned()),
-                    dead_letter_error_description: Some(rejection.description().to_owned()),
-                    properties_to_modify: None,
-                };
-                receiver.dead_letter_message(message, options).await
+                receiver.dead_letter_message(message, dead_letter_options(&rejection)).await
             }
             Settlement::Leave => return Ok(()),
         };
@@ -212,7 +218,16 @@ impl SenderLink {
     }
 }
 
-async fn connect(
+/// What the broker is told with a dead letter.
+pub(super) fn dead_letter_options(rejection: &Rejection) -> DeadLetterOptions {
+    DeadLetterOptions {
+        dead_letter_reason: Some(rejection.reason().to_owned()),
+        dead_letter_error_description: Some(rejection.description().to_owned()),
+        properties_to_modify: None,
+    }
+}
+
+pub(super) async fn connect(
     connection_string: &ConnectionString,
     place: &Place,
 ) -> Result<Client, BrokerError> {
@@ -250,14 +265,14 @@ async fn connect(
 
 /// Takes leave of a broker that said no. A connection that broke is cut: on it, leaving in order
 /// would wait for an answer as well.
-async fn not_attached(place: &Place, client: Client, error: BrokerError) -> BrokerError {
+pub(super) async fn not_attached(place: &Place, client: Client, error: BrokerError) -> BrokerError {
     if !matches!(error, BrokerError::Unreachable { .. }) {
         close(place, async { client.dispose().await.map_err(drop) }).await;
     }
     error
 }
 
-async fn within<T, E: Error + Send + Sync + 'static>(
+pub(super) async fn within<T, E: Error + Send + Sync + 'static>(
     bound: Duration,
     place: &Place,
     operation: &'static str,
@@ -270,7 +285,7 @@ async fn within<T, E: Error + Send + Sync + 'static>(
 }
 
 /// Errors while closing change nothing for anyone: the connection goes either way.
-async fn close(place: &Place, in_order: impl Future<Output = Result<(), ()>>) {
+pub(super) async fn close(place: &Place, in_order: impl Future<Output = Result<(), ()>>) {
     match timeout(CLOSE_MAX, in_order).await {
         Ok(Ok(())) => {}
         Ok(Err(())) | Err(_) => debug!(?place, "the connection did not end in order"),

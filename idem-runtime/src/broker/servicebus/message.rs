@@ -4,8 +4,9 @@
 //! consists of several sections or of a value. So everything is read from the raw message here,
 //! and what is missing or odd has a meaning instead of a panic.
 
+use std::error::Error;
+
 use azservicebus::ServiceBusMessage;
-use azservicebus::amqp::error::SetMessageIdError;
 use azservicebus_amqp_types::messaging::annotations::AnnotationKey;
 use azservicebus_amqp_types::messaging::{
     Body, Data, Header, Message, MessageAnnotations, MessageId, Properties,
@@ -69,7 +70,7 @@ pub(super) fn sequence_number(message: &RawMessage) -> Option<i64> {
 pub(super) fn size_max(message: &OutgoingMessage) -> usize {
     /// Lengths and type codes of all sections come to less.
     const FRAMING: usize = 256;
-    let texts = [&message.message_id, &message.subject, &message.content_type];
+    let texts = [&message.message_id, &message.session_id, &message.subject, &message.content_type];
     let texts: usize = texts.into_iter().flatten().map(String::len).sum();
     message.body.len() + 2 * texts + FRAMING
 }
@@ -78,12 +79,15 @@ pub(super) fn size_max(message: &OutgoingMessage) -> usize {
 ///
 /// # Errors
 ///
-/// When the MessageId is empty or longer than the broker takes.
-pub(super) fn outgoing(message: OutgoingMessage) -> Result<ServiceBusMessage, SetMessageIdError> {
+/// When the MessageId is empty, or it or the session id longer than the broker takes.
+pub(super) fn outgoing(
+    message: OutgoingMessage,
+) -> Result<ServiceBusMessage, Box<dyn Error + Send + Sync>> {
     let mut out = ServiceBusMessage::new(message.body);
     if let Some(message_id) = message.message_id {
         out.set_message_id(message_id)?;
     }
+    out.set_session_id(message.session_id)?;
     out.set_subject(message.subject);
     out.set_content_type(message.content_type);
     Ok(out)
@@ -122,6 +126,9 @@ fn with_properties(mut delivery: Delivery, properties: &Properties) -> Delivery 
     }
     if let Some(subject) = &properties.subject {
         delivery = delivery.with_subject(subject);
+    }
+    if let Some(session_id) = &properties.group_id {
+        delivery = delivery.with_session_id(session_id);
     }
     if let Some(content_type) = &properties.content_type {
         delivery = delivery.with_content_type(&content_type.0);

@@ -6,6 +6,7 @@
 //!
 //! let bus = ServiceBus::connect("Endpoint=sb://localhost;…;UseDevelopmentEmulator=true")?;
 //! let waiting = bus.queue("orders").depth(1_000).await?;
+//! let unbilled = bus.subscription("orders", "billing").depth(1_000).await?;
 //! # Ok(()) }
 //! ```
 
@@ -14,10 +15,13 @@ mod credit;
 mod depth;
 mod error;
 mod link;
+mod links;
 mod message;
 mod receiver;
 mod renewal;
 mod sender;
+mod session_link;
+mod sessions;
 #[cfg(test)]
 mod tests;
 mod worker;
@@ -42,14 +46,24 @@ pub struct ServiceBus {
     connection_string: Arc<ConnectionString>,
 }
 
-/// A queue, or its dead-letter queue, as a source of deliveries.
+/// A queue as a source of deliveries, a topic's subscription, which is a queue to those who receive
+/// from it, or the dead letters of either.
 #[derive(Clone, Debug)]
 pub struct Queue {
     bus: ServiceBus,
-    /// The name without suffix, which permissions go by.
-    name: Arc<str>,
+    /// The queue or the topic, which permissions go by.
+    granted: Arc<str>,
+    /// The path without the suffix of dead letters.
+    path: Arc<str>,
     is_dead_letters: bool,
     id: SourceId,
+}
+
+/// The sessions of a queue or subscription as a source of deliveries: see [`Queue::sessions`].
+#[derive(Clone, Debug)]
+pub struct Sessions {
+    queue: Queue,
+    sessions_max: u32,
 }
 
 impl ServiceBus {
@@ -70,30 +84,42 @@ impl ServiceBus {
     /// A queue of the namespace. Whether it exists shows when it is opened.
     pub fn queue(&self, name: &str) -> Queue {
         let name = name.trim_matches('/');
+        self.receiving_from(name, name)
+    }
+
+    /// What a subscription collects of its topic. Whether both exist shows when it is opened.
+    ///
+    /// Two subscriptions share no level 1 keys: each handles its own copy of a message.
+    pub fn subscription(&self, topic: &str, subscription: &str) -> Queue {
+        let topic = topic.trim_matches('/');
+        let subscription = subscription.trim_matches('/');
+        self.receiving_from(topic, &format!("{topic}/Subscriptions/{subscription}"))
+    }
+
+    /// Connects a sender to a queue or a topic.
+    ///
+    /// # Errors
+    ///
+    /// When the broker cannot be reached, refuses the credentials or has no such entity.
+    pub async fn sender(&self, entity: &str) -> Result<Sender, BrokerError> {
+        let entity = entity.trim_matches('/');
+        let place = self.place(entity, entity.to_owned())?;
+        Sender::open(Arc::clone(&self.connection_string), place).await
+    }
+
+    fn receiving_from(&self, granted: &str, path: &str) -> Queue {
         Queue {
             bus: self.clone(),
-            id: SourceId::new(&self.connection_string.endpoint.to_string(), name),
-            name: name.into(),
+            id: SourceId::new(&self.connection_string.endpoint.to_string(), path),
+            granted: granted.into(),
+            path: path.into(),
             is_dead_letters: false,
         }
     }
 
-    /// Connects a sender to a queue.
-    ///
-    /// # Errors
-    ///
-    /// When the broker cannot be reached, refuses the credentials or has no such queue.
-    pub async fn sender(&self, queue: &str) -> Result<Sender, BrokerError> {
-        let place = self.place(queue.trim_matches('/'), "")?;
-        Sender::open(Arc::clone(&self.connection_string), place).await
-    }
-
-    fn place(&self, entity: &str, suffix: &str) -> Result<Place, BrokerError> {
-        self.connection_string.check_entity(entity)?;
-        Ok(Place {
-            namespace: self.connection_string.endpoint.to_string(),
-            entity: format!("{entity}{suffix}"),
-        })
+    fn place(&self, granted: &str, path: String) -> Result<Place, BrokerError> {
+        self.connection_string.check_entity(granted)?;
+        Ok(Place { namespace: self.connection_string.endpoint.to_string(), entity: path })
     }
 }
 
@@ -108,7 +134,7 @@ fn choose_cryptography() {
 }
 
 impl Queue {
-    /// The queue's dead letters, as a source of its own. Its id is that of the queue, so that a
+    /// The dead letters, as a source of its own. Its id is that of the queue, so that a
     /// message keeps its level 1 key when it is handled from there.
     ///
     /// A dead letter that fails again is given back after a pause, and one that is rejected again
@@ -120,8 +146,31 @@ impl Queue {
         self
     }
 
+    /// The sessions of a queue or subscription that requires them, up to `sessions_max` at once; at
+    /// least one, and no more than may be in flight.
+    ///
+    /// Within a session, messages are handled one after the other in the order in which they were
+    /// sent: the next one is received when the one before is settled, and one that is given back
+    /// comes again before the others. Only a message that is dead-lettered lets those behind it pass.
+    /// Sessions do not wait for each other. Where a session is busy elsewhere, since another
+    /// consumer holds it, its messages are received there.
+    ///
+    /// A session is given up when it has had no message for a second, or has been held for half a
+    /// minute, so that each session gets its turn, however many there are. Its lock is renewed as
+    /// long as it is held. When it is lost, or this process ends, the session's messages go on where
+    /// they were, here or elsewhere; what was committed meanwhile is met as a duplicate. The state of
+    /// sessions is not used.
+    ///
+    /// Each session has a connection of its own, and one connection more asks for further sessions.
+    /// The dead letters of a queue with sessions have none: receive them without this.
+    #[must_use]
+    pub fn sessions(self, sessions_max: u32) -> Sessions {
+        Sessions { queue: self, sessions_max }
+    }
+
     /// Counts the messages in the queue, up to `at_most`: also those that are locked, scheduled or
-    /// deferred. It looks at each message, so `at_most` bounds the cost too.
+    /// deferred. It looks at each message, so `at_most` bounds the cost too. A queue with sessions
+    /// shows its messages only session by session, and refuses to be counted.
     ///
     /// # Errors
     ///
@@ -136,7 +185,7 @@ impl Queue {
 
     fn place(&self) -> Result<Place, BrokerError> {
         let suffix = if self.is_dead_letters { DEAD_LETTER_SUFFIX } else { "" };
-        self.bus.place(&self.name, suffix)
+        self.bus.place(&self.granted, format!("{}{suffix}", self.path))
     }
 }
 
@@ -154,5 +203,25 @@ impl Source for Queue {
     async fn open(&self, prefetch: u32) -> Result<LinkReceiver, BrokerError> {
         let place = self.place()?;
         LinkReceiver::open(self.connection_string(), place, self.id.clone(), prefetch).await
+    }
+}
+
+impl Source for Sessions {
+    type Receiver = LinkReceiver;
+
+    fn id(&self) -> &SourceId {
+        self.queue.id()
+    }
+
+    fn is_dead_letter_queue(&self) -> bool {
+        self.queue.is_dead_letter_queue()
+    }
+
+    /// Each session has one message in flight, so there are no more sessions than `prefetch`.
+    async fn open(&self, prefetch: u32) -> Result<LinkReceiver, BrokerError> {
+        let place = self.queue.place()?;
+        let sessions_max = self.sessions_max.min(prefetch);
+        let (connection_string, id) = (self.queue.connection_string(), self.queue.id.clone());
+        sessions::open(connection_string, place, id, sessions_max).await
     }
 }

@@ -9,7 +9,7 @@
 //! renewed before it is handed over, and passed over if its lock is lost: clocks may differ, so that
 //! only the broker knows.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,16 +21,17 @@ use tracing::debug;
 
 use super::broker_clock::BrokerClock;
 use super::error::Place;
-use super::link::{CLOSE_MAX, ReceiverLink};
+use super::link::CLOSE_MAX;
+use super::links::{Links, Received};
 use super::message;
 use super::renewal::{Renewal, Renewed, Renewer};
 use super::worker::{Answer, Worker};
 use crate::broker::connection_string::ConnectionString;
-use crate::broker::{BrokerError, LockId, Locked, Receiver, Settler};
+use crate::broker::{ASIDE_MAX, BrokerError, LockId, Locked, Receiver, Settler};
 use crate::delivery::SourceId;
 use crate::settle::Settlement;
 
-type Reply<T> = oneshot::Sender<Result<T, BrokerError>>;
+pub(super) type Reply<T> = oneshot::Sender<Result<T, BrokerError>>;
 
 /// An open receiver of Azure Service Bus, on a thread of its own.
 ///
@@ -38,7 +39,8 @@ type Reply<T> = oneshot::Sender<Result<T, BrokerError>>;
 /// whoever consumes opens a new one. What was not settled comes again when its lock has run out.
 /// Dropping it is as good as [`close`](Receiver::close), only that nobody waits.
 ///
-/// At most `prefetch` messages are held by whoever received them. As many again may wait in the
+/// At most `prefetch` messages are held by whoever received them, and [`ASIDE_MAX`] that were set
+/// aside. As many as `prefetch` again may wait in the
 /// client, under locks that nobody renews: where handlers run longer than a lock holds, they run
 /// out, and each time that costs the message a delivery. So it is with those that are there at the
 /// end: by giving them back, the client would ask for as many others.
@@ -57,9 +59,9 @@ pub struct LinkReceiver {
 }
 
 /// A delivery on its way to whoever receives.
-struct Handed {
-    locked: Locked,
-    at: Instant,
+pub(super) struct Handed {
+    pub(super) locked: Locked,
+    pub(super) at: Instant,
 }
 
 /// Settles and renews what a [`LinkReceiver`] received.
@@ -68,9 +70,27 @@ pub struct LinkSettler {
     commands: mpsc::Sender<Command>,
 }
 
-enum Command {
+pub(super) enum Command {
     Settle(LockId, Settlement, Reply<()>),
     Renew(LockId, Reply<Duration>),
+    SetAside(LockId),
+}
+
+impl Command {
+    /// The lock that it is about.
+    pub(super) fn lock(&self) -> LockId {
+        match self {
+            Self::Settle(lock, ..) | Self::Renew(lock, _) | Self::SetAside(lock) => *lock,
+        }
+    }
+}
+
+/// What the work on the thread has of a receiver.
+pub(super) struct Ends {
+    pub(super) deliver: mpsc::Sender<Result<Handed, BrokerError>>,
+    pub(super) commands: mpsc::Receiver<Command>,
+    /// Completes when the receiver is to be closed.
+    pub(super) closing: oneshot::Receiver<()>,
 }
 
 impl LinkReceiver {
@@ -82,16 +102,12 @@ impl LinkReceiver {
     ) -> Result<Self, BrokerError> {
         let prefetch = prefetch.max(1);
         let limit = usize::try_from(prefetch).unwrap_or(usize::MAX);
-        // One more than can be held: the last one is the error that ends the receiver.
-        let (deliver, deliveries) = mpsc::channel(limit.saturating_add(1));
-        // For each message held: one who waits for a renewal or a settlement, and one who is gone.
-        let (commands, commanded) = mpsc::channel(limit.saturating_mul(2));
-        let (open, closing) = oneshot::channel();
-
+        let held_max = limit.saturating_add(ASIDE_MAX);
         let there = place.clone();
-        let work = move |opened: Answer<()>| async move {
-            let link = match ReceiverLink::open(&connection_string, there.clone(), prefetch).await {
-                Ok(link) => link,
+        let work = move |opened: Answer<()>, ends: Ends| async move {
+            let opening = Links::open(Arc::clone(&connection_string), there.clone(), prefetch);
+            let links = match opening.await {
+                Ok(links) => links,
                 Err(error) => {
                     opened.send(Err(error)).ok();
                     return;
@@ -99,28 +115,47 @@ impl LinkReceiver {
             };
             opened.send(Ok(())).ok();
             let (renewals, mut renewer, renewed) =
-                Renewer::new(connection_string, there.clone(), limit);
+                Renewer::new(connection_string, there.clone(), held_max);
             let actor = Actor {
                 place: there,
                 source,
-                link,
+                links,
                 limit,
                 clock: BrokerClock::default(),
                 held: HashMap::new(),
+                aside: HashSet::new(),
                 left: BTreeMap::new(),
                 locks: 0,
-                commands: commanded,
-                deliveries: deliver,
+                commands: ends.commands,
+                deliveries: ends.deliver,
                 renewals,
                 renewed,
             };
             tokio::select! {
-                () = actor.run(closing) => {}
+                () = actor.run(ends.closing) => {}
                 () = renewer.run() => {}
             }
             renewer.close().await;
         };
-        let (worker, ()) = Worker::start(&place, work).await?;
+        Self::start(place, limit, held_max, work).await
+    }
+
+    /// Starts the work that receives, with room for `limit` deliveries on their way and for what is
+    /// to be done with `held_max`.
+    pub(super) async fn start<F: Future<Output = ()>>(
+        place: Place,
+        limit: usize,
+        held_max: usize,
+        work: impl FnOnce(Answer<()>, Ends) -> F + Send + 'static,
+    ) -> Result<Self, BrokerError> {
+        // One more than can be held: the last one is the error that ends the receiver.
+        let (deliver, deliveries) = mpsc::channel(limit.saturating_add(1));
+        // For each message held: one who waits for a renewal or a settlement, one who is gone, and
+        // that it is set aside.
+        let (commands, commanded) = mpsc::channel(held_max.saturating_mul(3));
+        let (open, closing) = oneshot::channel();
+        let ends = Ends { deliver, commands: commanded, closing };
+        let (worker, ()) = Worker::start(&place, |opened| work(opened, ends)).await?;
         let settler = LinkSettler { commands };
         Ok(Self { deliveries, settler, open: Some(open), worker, place })
     }
@@ -182,6 +217,11 @@ impl Settler for LinkSettler {
         // the receiver has gone, the lock runs out by itself.
         self.commands.try_send(Command::Settle(lock, Settlement::Abandon, reply)).ok();
     }
+
+    fn set_aside(&self, lock: LockId) {
+        // Where there is no place for it, it counts as it did.
+        self.commands.try_send(Command::SetAside(lock)).ok();
+    }
 }
 
 impl LinkSettler {
@@ -205,15 +245,17 @@ impl fmt::Debug for LinkSettler {
     }
 }
 
-/// Owns the link and the messages that are under lock.
+/// Owns the links and the messages that are under lock.
 struct Actor {
     place: Place,
     source: SourceId,
-    link: ReceiverLink,
-    /// How many messages may be held and left.
+    links: Links,
+    /// How many messages may be held and left, beside those that were set aside.
     limit: usize,
     clock: BrokerClock,
     held: HashMap<LockId, Held>,
+    /// Those of the messages held that were set aside.
+    aside: HashSet<LockId>,
     /// Messages that were left, by the time at which their lock has run out.
     left: BTreeMap<(Instant, LockId), ServiceBusReceivedMessage>,
     /// How many locks have been given out.
@@ -252,7 +294,7 @@ enum Event {
     LockEnded(Instant, LockId),
     /// Nobody wants to receive any more.
     Stopped,
-    Received(Option<ServiceBusReceivedMessage>),
+    Received(Option<Received>),
     Failed(BrokerError),
 }
 
@@ -266,7 +308,7 @@ impl Actor {
                 Event::Renewed(renewed) => self.take_back(renewed).await,
                 Event::LockEnded(at, lock) => self.let_go(at, lock).await,
                 Event::Stopped => Ok(()),
-                Event::Received(Some(message)) => self.receive(message).await,
+                Event::Received(Some(received)) => self.receive(received).await,
                 Event::Received(None) => Ok(()),
                 Event::Failed(error) => Err(error),
             };
@@ -281,16 +323,17 @@ impl Actor {
             None => self.flush().await,
         }
         // Whoever still waits for an answer, and whoever asks from now on, is told at once.
-        let Self { link, commands, held, .. } = self;
+        let Self { links, commands, held, .. } = self;
         drop((commands, held));
-        link.dispose().await;
+        links.dispose().await;
     }
 
     /// Receiving comes last. Nothing starves it, since there is less than one command and one
     /// renewal for each message held. A message that was renewed is taken back before the one who
     /// asked for it can ask for more.
     async fn next(&mut self, closing: &mut oneshot::Receiver<()>) -> Event {
-        let room = self.held.len() + self.left.len() < self.limit && !self.deliveries.is_closed();
+        let counting = self.held.len() - self.aside.len() + self.left.len();
+        let room = counting < self.limit && !self.deliveries.is_closed();
         let lock_ends = self.left.first_key_value().map(|(key, _)| *key);
         tokio::select! {
             biased;
@@ -299,16 +342,17 @@ impl Actor {
             Some(command) = self.commands.recv() => Event::Command(command),
             (at, lock) = passed(lock_ends) => Event::LockEnded(at, lock),
             () = self.deliveries.closed(), if room => Event::Stopped,
-            received = self.link.receive(), if room => match received {
-                Ok(message) => Event::Received(message),
+            received = self.links.receive(!self.aside.is_empty()), if room => match received {
+                Ok(received) => Event::Received(received),
                 Err(error) => Event::Failed(error),
             },
         }
     }
 
-    async fn receive(&mut self, message: ServiceBusReceivedMessage) -> Result<(), BrokerError> {
+    async fn receive(&mut self, received: Received) -> Result<(), BrokerError> {
         self.locks += 1;
         let lock = LockId(self.locks);
+        let message = self.links.hold(lock, received);
         match self.clock.lock_remaining(message.raw_amqp_message()) {
             Some(remaining) => self.hand_over(lock, message, remaining).await,
             None => {
@@ -329,7 +373,7 @@ impl Actor {
         // There is a place for each message held.
         if self.deliveries.try_send(Ok(Handed { locked, at: Instant::now() })).is_err() {
             // It came at the moment of the stop.
-            return self.link.settle(&message, Settlement::Abandon).await;
+            return self.links.settle(lock, &message, Settlement::Abandon).await;
         }
         self.held.insert(lock, Held::Here(message));
         Ok(())
@@ -343,6 +387,16 @@ impl Actor {
                 self.renew(lock, reply);
                 Ok(())
             }
+            Command::SetAside(lock) => {
+                self.set_aside(lock);
+                Ok(())
+            }
+        }
+    }
+
+    fn set_aside(&mut self, lock: LockId) {
+        if self.held.contains_key(&lock) && self.aside.len() < ASIDE_MAX {
+            self.aside.insert(lock);
         }
     }
 
@@ -363,6 +417,7 @@ impl Actor {
             }
             return Ok(());
         };
+        self.aside.remove(&lock);
         let told = self.tell(lock, message, settlement).await;
         // Who asked hears that the link is gone, and the receiver hears why.
         let answer = if told.is_ok() { Ok(()) } else { Err(BrokerError::Closed) };
@@ -381,12 +436,12 @@ impl Actor {
             self.left.insert((Instant::now() + remaining.unwrap_or_default(), lock), message);
             return Ok(());
         }
-        self.link.settle(&message, settlement).await
+        self.links.settle(lock, &message, settlement).await
     }
 
     async fn let_go(&mut self, at: Instant, lock: LockId) -> Result<(), BrokerError> {
         match self.left.remove(&(at, lock)) {
-            Some(message) => self.forget(&message).await,
+            Some(message) => self.forget(lock, &message).await,
             None => Ok(()),
         }
     }
@@ -396,8 +451,12 @@ impl Actor {
     /// The broker has taken it back by then, and the message is not ours to settle. But the client
     /// asks the broker for more messages only by what was settled: without this, each message
     /// forgotten would make room for one less, until none comes any more.
-    async fn forget(&mut self, message: &ServiceBusReceivedMessage) -> Result<(), BrokerError> {
-        self.link.settle(message, Settlement::Abandon).await
+    async fn forget(
+        &mut self,
+        lock: LockId,
+        message: &ServiceBusReceivedMessage,
+    ) -> Result<(), BrokerError> {
+        self.links.settle(lock, message, Settlement::Abandon).await
     }
 
     fn renew(&mut self, lock: LockId, reply: Reply<Duration>) {
@@ -447,7 +506,7 @@ impl Actor {
     ) -> Result<(), BrokerError> {
         match remaining {
             Ok(remaining) => self.hand_over(lock, message, remaining).await,
-            Err(BrokerError::LockLost) => self.forget(&message).await,
+            Err(BrokerError::LockLost) => self.forget(lock, &message).await,
             // The broker did not say, so the lock may hold.
             Err(error) => {
                 debug!(%error, "a lock that has run out by our clock could not be renewed");

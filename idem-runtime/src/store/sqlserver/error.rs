@@ -137,6 +137,8 @@ fn server_fault(number: u32, class: u8) -> Fault {
         // The server shuts down, pauses, or has ended the session.
         596 | 6005 | 17142 | 17187 | 17188 | 9001 => Fault::Unavailable,
         _ if class >= FATAL => Fault::Unavailable,
+        // A text that is too long for its column, or is no date, time or number.
+        2628 | 8152 | 241 | 242 | 245 | 8114 => Fault::Unstorable,
         _ => Fault::Refused,
     }
 }
@@ -144,7 +146,7 @@ fn server_fault(number: u32, class: u8) -> Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::Fault::{Contention, InDoubt, Refused, Unavailable};
+    use crate::store::Fault::{Contention, InDoubt, Refused, Unavailable, Unstorable};
 
     /// The number, its class, and what it means, from the documentation of the server.
     const ERRORS: &[(u32, u8, Fault)] = &[
@@ -169,17 +171,23 @@ mod tests {
         // Whatever ends the connection: here a handler's own error of the highest class.
         (50000, 20, Unavailable),
         (823, 24, Unavailable),
+        // Truncated, with and without the column's name; conversions.
+        (2628, 16, Unstorable),
+        (8152, 16, Unstorable),
+        (241, 16, Unstorable),
+        (245, 16, Unstorable),
+        (8114, 16, Unstorable),
+        // Divided by zero: it may be about the values of other rows.
+        (8134, 16, Refused),
         // Unique constraint, unique index, foreign key or check, null.
         (2627, 14, Refused),
         (2601, 14, Refused),
         (547, 16, Refused),
         (515, 16, Refused),
-        // No such table, no such column, no permission, text that is no number, text too long.
+        // No such table, no such column, no permission.
         (208, 16, Refused),
         (207, 16, Refused),
         (229, 14, Refused),
-        (245, 16, Refused),
-        (2628, 16, Refused),
         // A doomed transaction that is written to, and one that the batch leaves behind.
         (3930, 16, Refused),
         (3998, 16, Refused),

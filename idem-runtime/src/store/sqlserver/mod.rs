@@ -289,6 +289,10 @@ impl Store for SqlServer {
         Ok(Self { names, ..self })
     }
 
+    fn transactions_max(&self) -> Option<u32> {
+        Some(self.pool.connections_max())
+    }
+
     async fn begin(&self) -> Result<SqlServerTransaction, StoreError> {
         let failed = failed("begin");
         let mut lease = self.pool.lease().await.map_err(&failed)?;

@@ -36,6 +36,7 @@ pub(super) struct Pool {
 
 struct Shared {
     config: Config,
+    connections_max: u32,
     places: Arc<Semaphore>,
     /// Those that somebody has used and given back; the last one is used first.
     idle: Mutex<Vec<Idle>>,
@@ -50,7 +51,12 @@ impl Pool {
     pub(super) fn new(config: Config, connections_max: u32) -> Self {
         let places = usize::try_from(connections_max).unwrap_or(Semaphore::MAX_PERMITS);
         let places = Arc::new(Semaphore::new(places.clamp(1, Semaphore::MAX_PERMITS)));
-        Self { shared: Arc::new(Shared { config, places, idle: Mutex::default() }) }
+        let idle = Mutex::default();
+        Self { shared: Arc::new(Shared { config, connections_max, places, idle }) }
+    }
+
+    pub(super) fn connections_max(&self) -> u32 {
+        self.shared.connections_max
     }
 
     pub(super) fn config(&self) -> &Config {

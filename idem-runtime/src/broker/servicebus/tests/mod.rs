@@ -5,5 +5,6 @@ mod locks;
 mod raw;
 mod receiving;
 mod sending;
+mod sessions;
 mod speed;
 mod support;

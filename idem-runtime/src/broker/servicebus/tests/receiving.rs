@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::broker::{BrokerError, Receiver, Settler, Source};
+use crate::broker::{ASIDE_MAX, BrokerError, Receiver, Settler, Source};
 use crate::outcome::Rejection;
 use crate::{Property, Settlement};
 use idem_emulator::QueueOptions;
@@ -230,4 +230,74 @@ async fn too_many_messages_that_cannot_be_decoded_end_the_receiver() {
     send(&bus, 1).await;
     let mut receiver = bus.queue("orders").open(4).await.unwrap();
     receive(&mut receiver).await;
+}
+
+#[tokio::test]
+async fn what_is_set_aside_makes_room_for_others_and_is_settled_later() {
+    const ROOM: u32 = 4;
+    let (emulator, bus) = start_with_orders().await;
+    send(&bus, 60).await;
+    let mut receiver = bus.queue("orders").open(ROOM).await.unwrap();
+    let settler = receiver.settler();
+    let mut aside = Vec::new();
+    for _ in 0..40 {
+        let locked = receive(&mut receiver).await;
+        settler.set_aside(locked.lock);
+        aside.push((locked.lock, locked.delivery.sequence_number()));
+    }
+    let mut seen: BTreeSet<_> = aside.iter().map(|(_, number)| *number).collect();
+    assert_eq!(seen.len(), 40);
+    settler.renew(aside[39].0).await.unwrap();
+
+    // What is not set aside counts as it did.
+    let mut held = Vec::new();
+    for _ in 0..ROOM {
+        held.push(receive(&mut receiver).await);
+    }
+    let more = timeout(Duration::from_millis(200), receiver.receive()).await;
+    assert!(more.is_err(), "{more:?}");
+    let locked = emulator.counts("orders").unwrap().locked;
+    assert!(locked <= 44 + 8, "{locked}");
+
+    for (lock, _) in aside {
+        settler.settle(lock, complete()).await.unwrap();
+    }
+    for locked in held {
+        seen.insert(locked.delivery.sequence_number());
+        settler.settle(locked.lock, complete()).await.unwrap();
+    }
+    while seen.len() < 60 {
+        let locked = receive(&mut receiver).await;
+        assert!(seen.insert(locked.delivery.sequence_number()), "no message comes twice");
+        settler.settle(locked.lock, complete()).await.unwrap();
+    }
+    eventually("completion", || emulator.events().totals().completed == 60).await;
+    assert_eq!(emulator.events().totals().delivered, 60);
+    assert_eq!(emulator.events().totals().settlement_rejected, 0);
+
+    // With nothing to do, the second link goes.
+    let open = || {
+        let totals = emulator.events().totals();
+        totals.connection_opened - totals.connection_closed
+    };
+    eventually("the end of the spare link", || open() == 2).await;
+    timeout(HANG, receiver.close()).await.unwrap();
+    eventually("the end of all", || open() == 0).await;
+}
+
+#[tokio::test]
+async fn no_more_can_be_set_aside_than_there_is_room_for() {
+    let (emulator, bus) = start_with_orders().await;
+    send(&bus, ASIDE_MAX + 20).await;
+    let mut receiver = bus.queue("orders").open(4).await.unwrap();
+    let settler = receiver.settler();
+    let mut received = 0;
+    let quiet = Duration::from_secs(1);
+    while let Ok(locked) = timeout(quiet, receiver.receive()).await {
+        settler.set_aside(locked.unwrap().lock);
+        received += 1;
+    }
+    assert_eq!(received, ASIDE_MAX + 4);
+    let locked = emulator.counts("orders").unwrap().locked;
+    assert!(locked <= received + 8, "{locked}");
 }

@@ -1,0 +1,30 @@
+//! Deliveries that share a transaction.
+
+use super::*;
+
+/// Eight messages that are ready at once, of which the fourth fails.
+#[tokio::test(start_paused = true)]
+async fn messages_that_are_ready_share_a_transaction_and_a_bad_one_does_not_spoil_them() {
+    let ok = |lock: u64| locked(lock, 1, 0, &format!("ok {lock}"));
+    let one = |lock| if lock == 4 { locked(lock, 1, 0, "fail") } else { ok(lock) };
+    let messages = (1..=8).map(one).collect();
+    let mut bench = Bench::new(vec![messages]);
+    let summary = bench.run_until_told(bench.builder().batch_max(8), 8).await;
+    assert_eq!((summary.done, summary.retries), (7, 1));
+    let begun = bench.store.begun.load(Ordering::SeqCst);
+    assert_eq!(begun, 1 + 8, "together, and then one by one");
+
+    let messages = (1..=8).map(ok).collect();
+    let mut bench = Bench::new(vec![messages]);
+    let summary = bench.run_until_told(bench.builder().batch_max(4), 8).await;
+    assert_eq!(summary.done, 8);
+    assert_eq!(bench.store.begun.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_was_counted_before_is_handled_alone() {
+    let messages = (1..=4).map(|lock| locked(lock, 2, 0, &format!("ok {lock}"))).collect();
+    let mut bench = Bench::new(vec![messages]);
+    let summary = bench.run_until_told(bench.builder().batch_max(8), 4).await;
+    assert_eq!((summary.done, bench.store.begun.load(Ordering::SeqCst)), (4, 4));
+}
