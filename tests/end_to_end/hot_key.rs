@@ -65,6 +65,7 @@ async fn send(sender: &Sender, number: i64, copies: usize) {
 }
 
 /// `count` gives the rows of a table.
+#[expect(clippy::future_not_send, reason = "each test awaits it where it is")]
 async fn a_held_key_holds_no_other<S: Store>(
     store: S,
     handler: impl Handler<S>,
