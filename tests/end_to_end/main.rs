@@ -1,5 +1,6 @@
 //! End to end: the emulator's wire, the consumer, and a database.
 
+mod cases;
 #[expect(dead_code, reason = "its main is the example's")]
 #[path = "../../examples/axum_service.rs"]
 mod axum_service;
@@ -25,6 +26,7 @@ mod place_order;
 mod prometheus;
 mod routing;
 mod service;
+mod sessions;
 mod stop;
 mod subscriptions;
 mod watching;
