@@ -1,10 +1,10 @@
 //! End to end: the emulator's wire, the consumer, and a database.
 
-mod cases;
 #[expect(dead_code, reason = "its main is the example's")]
 #[path = "../../examples/axum_service.rs"]
 mod axum_service;
 mod bench;
+mod cases;
 mod duplicates;
 mod health;
 mod hot_key;
