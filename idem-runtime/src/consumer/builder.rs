@@ -8,6 +8,7 @@ use super::batches::Batches;
 use super::handle::{Alive, Control};
 use super::places::Places;
 use super::process::GIVEN_BACK_MAX;
+use super::refused::Refused;
 use super::routes::RoutesDescription;
 use super::{Consumer, Counters, Limits, Shared};
 use crate::broker::Source;
@@ -228,6 +229,7 @@ impl<B: Source, S: Store> ConsumerBuilder<B, S> {
             limits: self.limits,
             places: Places::new(self.limits.in_flight_max),
             busy_keys: BusyKeys::default(),
+            refused: Refused::default(),
             retention,
             from_dead_letters: self.source.is_dead_letter_queue(),
             counters,
