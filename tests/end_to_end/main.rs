@@ -4,6 +4,7 @@
 #[path = "../../examples/axum_service.rs"]
 mod axum_service;
 mod bench;
+mod dead_letters;
 mod duplicates;
 mod health;
 mod hot_key;
