@@ -4,6 +4,7 @@
 #[path = "../../examples/axum_service.rs"]
 mod axum_service;
 mod bench;
+mod cases;
 mod dead_letters;
 mod duplicates;
 mod health;
@@ -14,6 +15,10 @@ mod kill;
 #[expect(dead_code, reason = "its main is the example's")]
 #[path = "../../examples/naive.rs"]
 mod naive;
+#[expect(dead_code, reason = "its main is the example's")]
+#[path = "../../examples/own_loop.rs"]
+mod own_loop;
+mod own_loops;
 #[expect(dead_code, reason = "its main is the example's")]
 #[path = "../../examples/place_order.rs"]
 mod place_order;

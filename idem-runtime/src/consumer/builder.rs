@@ -7,7 +7,6 @@ use std::time::Duration;
 use super::batches::Batches;
 use super::handle::{Alive, Control};
 use super::places::Places;
-use super::process::GIVEN_BACK_MAX;
 use super::refused::Refused;
 use super::routes::RoutesDescription;
 use super::{Consumer, Counters, Limits, Shared};
@@ -15,6 +14,7 @@ use crate::broker::Source;
 use crate::execute::BusyKeys;
 use crate::handler::{Handler, States};
 use crate::horizon::{Horizon, Readable, Retention};
+use crate::patience::GIVEN_BACK_MAX;
 use crate::store::Store;
 
 /// Describes a [`Consumer`].
