@@ -200,9 +200,7 @@ fn parameters(
         errors.push(errors::transaction_missing(list, &function.name(), level));
         // Meant for one, it is no message by reference.
         types.next_if(|first| matches!(first, Type::Reference(_)));
-        if types.peek().is_none() {
-            return None;
-        }
+        types.peek()?;
     }
     if let Some(store) = transaction.filter(|transaction| is_store(transaction)) {
         errors.push(errors::store_as_transaction(store, &function.name()));
