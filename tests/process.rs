@@ -28,7 +28,7 @@ enum What {
 }
 
 /// How many messages are delivered.
-const MESSAGES: u32 = 50;
+const MESSAGES: u32 = 500;
 
 #[derive(Debug, Deserialize)]
 struct Order {

@@ -6,8 +6,8 @@
 //! judge of "done before", and the message is settled by what was committed.
 //!
 //! A [`Consumer`] receives from a [`broker`] and runs a [`Handler`] for each [`Delivery`], through
-//! [`execute()`], with its effects in a [`store`]. Someone with a loop of their own calls
-//! [`execute()`], or [`execute_batch()`] for many at once, and settles by the [`Outcome`].
+//! [`execute()`], with its effects in a [`store`]. Someone with a loop of their own has
+//! an [`Executor`], which does all of that but receiving and settling.
 //!
 //! # Features
 //!
@@ -26,11 +26,13 @@ pub mod broker;
 pub mod consumer;
 pub mod delivery;
 mod execute;
+mod executor;
 pub mod handler;
 pub mod horizon;
 pub mod key;
 mod message_id;
 pub mod outcome;
+mod patience;
 mod prune;
 mod settle;
 pub mod store;
@@ -39,6 +41,7 @@ pub mod telemetry;
 pub use consumer::{Consumer, ConsumerBuilder, ConsumerHandle, Health, shutdown_signal};
 pub use delivery::{Delivery, Property, SourceId};
 pub use execute::{Proof, execute, execute_batch};
+pub use executor::{Executed, Executor, ExecutorBuilder, StartError};
 pub use handler::{Context, Definition, FromContext, Handler, HandlerSpec, Level, State};
 pub use horizon::Horizon;
 /// Makes a struct usable as a field of a key.

@@ -52,7 +52,7 @@ async fn a_thousand_duplicates_raise_no_alarm<S: Store>(store: S, handler: impl 
     let copies = copies.collect::<Result<Vec<_>, _>>().expect("messages");
     bus.sender("entries").await.expect("a sender").send_all(copies).await.expect("sent");
 
-    let log = Log::listen("idem_runtime=info,sqlx::postgres=warn,sqlx::mysql=warn");
+    let log = Log::listen("idem=info,sqlx::postgres=warn,sqlx::mysql=warn");
     let consumer = Consumer::builder(bus.queue("entries"), store).handler(handler).build();
     let consumer = consumer.expect("a valid consumer");
     let counters = consumer.counters();

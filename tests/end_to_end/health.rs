@@ -174,7 +174,7 @@ async fn of_two_delivery_limits_the_lower_one_counts() {
         let queue = QueueOptions::new("entries").lock_duration(Duration::from_secs(60));
         let bench = Bench::with(queue.max_delivery_count(queues)).await;
         bench.send(vec![about(1)]).await;
-        let log = Log::listen("idem_runtime=info");
+        let log = Log::listen("idem=info");
         let consumer = Consumer::builder(bench.bus.queue("entries"), bench.file.store.clone())
             .handler(RefuseHandler)
             .delivery_count_max(ours)

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use idem_emulator::{Emulator, EventKind, QueueOptions};
 use idem_runtime::broker::OutgoingMessage;
 use idem_runtime::broker::servicebus::{Sender, ServiceBus};
@@ -65,11 +67,10 @@ async fn send(sender: &Sender, number: i64, copies: usize) {
 }
 
 /// `count` gives the rows of a table.
-#[expect(clippy::future_not_send, reason = "each test awaits it where it is")]
 async fn a_held_key_holds_no_other<S: Store>(
     store: S,
     handler: impl Handler<S>,
-    count: impl AsyncFn(&'static str) -> i64,
+    count: impl Fn(&'static str) -> BoxFuture<'static, i64> + Send + Sync,
 ) {
     let emulator = Emulator::builder().queue(QueueOptions::new("orders")).start().await;
     let emulator = emulator.expect("the emulator starts");
@@ -134,7 +135,10 @@ async fn a_held_key_holds_no_other_on_postgres() {
     let Some(database) = PostgresDatabase::new().await else { return };
     let pool = database.store.pool().clone();
     pool.execute("CREATE TABLE placed (number bigint NOT NULL)").await.expect("a valid table");
-    let count = async |query| sqlx::query_scalar(query).fetch_one(&pool).await.expect("a count");
+    let count = move |query| -> BoxFuture<'static, i64> {
+        let pool = pool.clone();
+        async move { sqlx::query_scalar(query).fetch_one(&pool).await.expect("a count") }.boxed()
+    };
     a_held_key_holds_no_other(database.store.clone(), postgres::PlaceHandler, count).await;
     database.remove().await;
 }
@@ -144,7 +148,10 @@ async fn a_held_key_holds_no_other_on_mariadb() {
     let Some(database) = MysqlDatabase::new(MARIADB_URL).await else { return };
     let pool = database.store.pool().clone();
     pool.execute("CREATE TABLE placed (number bigint NOT NULL)").await.expect("a valid table");
-    let count = async |query| sqlx::query_scalar(query).fetch_one(&pool).await.expect("a count");
+    let count = move |query| -> BoxFuture<'static, i64> {
+        let pool = pool.clone();
+        async move { sqlx::query_scalar(query).fetch_one(&pool).await.expect("a count") }.boxed()
+    };
     a_held_key_holds_no_other(database.store.clone(), mysql::PlaceHandler, count).await;
     database.remove().await;
 }

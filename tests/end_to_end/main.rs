@@ -4,6 +4,7 @@
 #[path = "../../examples/axum_service.rs"]
 mod axum_service;
 mod bench;
+mod cases;
 mod duplicates;
 mod health;
 mod hot_key;
@@ -14,6 +15,10 @@ mod kill;
 #[path = "../../examples/naive.rs"]
 mod naive;
 #[expect(dead_code, reason = "its main is the example's")]
+#[path = "../../examples/own_loop.rs"]
+mod own_loop;
+mod own_loops;
+#[expect(dead_code, reason = "its main is the example's")]
 #[path = "../../examples/place_order.rs"]
 mod place_order;
 #[expect(dead_code, reason = "its main is the example's")]
@@ -21,6 +26,7 @@ mod place_order;
 mod prometheus;
 mod routing;
 mod service;
+mod sessions;
 mod stop;
 mod subscriptions;
 mod watching;

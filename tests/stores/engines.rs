@@ -377,6 +377,13 @@ on_every_engine! {
         ddl_is_part_of_the_transaction_or_found_out
         a_cancelled_delivery_leaves_no_open_transaction_behind
         a_statement_dropped_while_it_runs_confuses_nobody;
+    own_loops:
+        a_redelivery_to_a_loop_of_ones_own_is_a_duplicate
+        a_key_that_stays_busy_is_given_back_and_never_completed
+        a_key_that_is_busy_for_a_while_is_waited_for
+        a_failure_is_given_back_until_the_last_delivery
+        what_can_never_be_handled_is_dead_lettered_with_its_reason
+        an_executor_that_cannot_work_does_not_start;
     timeouts:
         a_handler_that_hangs_after_its_writes_is_rolled_back
         a_handler_that_hangs_in_a_statement_is_rolled_back

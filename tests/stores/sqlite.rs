@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use idem_runtime::horizon::Retention;
 use idem_runtime::store::{ScopeKeys, Sqlite, Store};
-use idem_runtime::{Outcome, execute};
+use idem_runtime::{Executor, Outcome, Settlement, execute};
 use sqlx::sqlite::SqlitePoolOptions;
 
 use crate::bodies::assert_counts;
 use crate::bodies::processes::Process;
-use crate::engines::sqlite::{OnSqlite, on_sqlite};
-use crate::engines::{Engine, delivery};
+use crate::engines::sqlite::{OnSqlite, ReceiptHandler, on_sqlite};
+use crate::engines::{Engine, delivery, priced};
 
 const WORKERS: usize = 8;
 const MESSAGES: usize = 200;
@@ -69,4 +69,24 @@ async fn read_and_write(engine: &OnSqlite, store: Sqlite) {
     pruner.kill();
     assert_counts(engine, 200, 200).await;
     assert_eq!(engine.count("SELECT amount FROM balances WHERE id = 1").await, 200);
+}
+
+#[tokio::test]
+async fn a_reply_and_a_conflict_come_back_to_a_loop_of_ones_own() {
+    let engine = on_sqlite().await.expect("a file");
+    let executor = Executor::builder(engine.store().clone(), ReceiptHandler).start().await;
+    let executor = executor.expect("it starts");
+    let number = async |amount| {
+        let executed = executor.execute_once(priced("r1", amount, "EUR")).await;
+        executed.reply().map(|reply| reply.decode::<i64>().expect("a number"))
+    };
+    let first = number(1).await;
+    assert!(first.is_some());
+    assert_eq!(number(1).await, first);
+    let conflict = executor.execute_once(priced("r1", 2, "EUR")).await;
+    assert!(matches!(conflict.outcome(), Outcome::Conflict(_)), "{conflict:?}");
+    assert!(conflict.reply().is_none());
+    let settlement = conflict.into_settlement();
+    let Settlement::DeadLetter(why) = settlement else { panic!("{settlement:?}") };
+    assert_eq!(why.reason(), "IdempotencyConflict");
 }

@@ -7,13 +7,13 @@ use std::time::Duration;
 use super::batches::Batches;
 use super::handle::{Alive, Control};
 use super::places::Places;
-use super::process::GIVEN_BACK_MAX;
 use super::routes::RoutesDescription;
 use super::{Consumer, Counters, Limits, Shared};
 use crate::broker::Source;
 use crate::execute::BusyKeys;
 use crate::handler::{Handler, States};
 use crate::horizon::{Horizon, Readable, Retention};
+use crate::patience::GIVEN_BACK_MAX;
 use crate::store::Store;
 
 /// Describes a [`Consumer`].

@@ -69,14 +69,15 @@ impl ConsumerHandle {
         self.0.condition.borrow().health()
     }
 
-    /// Waits until the consumer's health is as wanted, and says what it is then. It waits for ever
-    /// for what never comes.
+    /// Waits until the consumer's health is as wanted, or [`Health::Stopped`], after which nothing
+    /// changes any more; says which.
     pub async fn wait_for(&self, mut is_so: impl FnMut(&Health) -> bool + Send) -> Health {
         let mut condition = self.0.condition.subscribe();
         loop {
             let health = condition.borrow_and_update().health();
+            let is_last = health == Health::Stopped;
             // The sender lives in the handle.
-            if is_so(&health) || condition.changed().await.is_err() {
+            if is_so(&health) || is_last || condition.changed().await.is_err() {
                 return health;
             }
         }

@@ -28,6 +28,7 @@ pub use handle::ConsumerHandle;
 pub use health::{Health, Outage};
 pub use run::RunError;
 pub use signal::shutdown_signal;
+pub(crate) use upkeep::enter_ledger;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -10,23 +10,14 @@ use super::Shared;
 use super::places::{Place, Taken};
 use super::registry::Registered;
 use super::renewal::{Hold, Renewal};
-use crate::backoff::Backoff;
 use crate::broker::{BrokerError, LockId, Locked, Settler};
 use crate::delivery::Delivery;
 use crate::handler::Context;
-use crate::outcome::{Chain, Outcome, RetryReason};
+use crate::outcome::{Chain, Outcome};
+use crate::patience::{GIVEN_BACK, HELD, is_worth_waiting, reason_of};
 use crate::settle::{Settlement, Standing, settlement};
 use crate::store::Store;
 use crate::telemetry;
-
-/// Pauses before a busy key, or a database that is away, is tried again.
-const HELD: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(2));
-
-/// Pauses before a failed message is given back. The broker hands it out again at once, so the
-/// waiting is done here, under the renewed lock.
-const GIVEN_BACK: Backoff = Backoff::new(Duration::from_millis(50), GIVEN_BACK_MAX);
-
-pub(super) const GIVEN_BACK_MAX: Duration = Duration::from_secs(30);
 
 /// Handles and settles one delivery. Returns when the broker has been told.
 pub(super) async fn process<S: Store>(
@@ -223,15 +214,7 @@ impl<S: Store> Shared<S> {
 
     fn report_hold(&self, context: &Context, outcome: &Outcome, holds: u32) {
         let message_id = context.delivery().message_id();
-        let reason = match outcome {
-            Outcome::Retry(reason) => Some(reason),
-            Outcome::Busy
-            | Outcome::Done(_)
-            | Outcome::Duplicate(_)
-            | Outcome::Conflict(_)
-            | Outcome::Reject(_)
-            | Outcome::Unknown(_) => None,
-        };
+        let reason = reason_of(outcome);
         if holds == 1 {
             self.counters.held(self.scope_of(context), reason);
         }
@@ -242,17 +225,5 @@ impl<S: Store> Shared<S> {
             Some(reason) => debug!(message_id, holds, %reason, "still held"),
             None => debug!(message_id, holds, "the key is busy, held"),
         }
-    }
-}
-
-fn is_worth_waiting(outcome: &Outcome) -> bool {
-    match outcome {
-        Outcome::Busy | Outcome::Retry(RetryReason::NotStarted(_)) => true,
-        Outcome::Done(_)
-        | Outcome::Duplicate(_)
-        | Outcome::Conflict(_)
-        | Outcome::Retry(_)
-        | Outcome::Reject(_)
-        | Outcome::Unknown(_) => false,
     }
 }

@@ -24,40 +24,46 @@ const PROBE_EVERY: Duration = Duration::from_secs(5);
 /// Prunings are this far apart.
 const PRUNE_EVERY: Duration = Duration::from_secs(5 * 60);
 
+/// Refuses a handler whose scope has keys of another kind in the ledger, or whose constraint proves
+/// nothing, and a ledger in which nothing can be claimed; says that a consumer is alive, where claims
+/// are not kept for ever.
+pub(crate) async fn enter_ledger<S: Store>(
+    store: &S,
+    spec: &HandlerSpec,
+    retention: Option<Retention>,
+) -> Result<(), StoreError> {
+    if spec.level == Level::Zero {
+        return Ok(());
+    }
+    for scope in spec.scopes() {
+        let keys = ScopeKeys {
+            scope: scope.to_owned(),
+            level: i16::from(spec.level.number()),
+            key: spec.key.join(", "),
+        };
+        store::register(store, &keys).await?;
+    }
+    match spec.constraint {
+        Some(constraint) => {
+            store::constraint(store, constraint, spec.key, spec.same).await?;
+        }
+        None => store::try_claim(store, spec.scope).await?,
+    }
+    if let Some(retention) = retention {
+        for scope in spec.scopes() {
+            store::keep_alive(store, scope, retention).await?;
+            // Deletes nothing, and needs all that it takes to delete.
+            store::prune(store, scope, 0).await?;
+        }
+    }
+    Ok(())
+}
+
 impl<S: Store> Shared<S> {
-    /// Refuses handlers whose scopes have keys of another kind in the ledger, or whose constraints
-    /// prove nothing, and a ledger in which nothing can be claimed; says that this consumer is alive.
+    /// [Enters](enter_ledger) with each handler.
     pub(super) async fn enter_ledger(&self) -> Result<(), StoreError> {
         for handler in self.routes.handlers() {
-            self.enter_ledger_with(handler.spec()).await?;
-        }
-        Ok(())
-    }
-
-    async fn enter_ledger_with(&self, spec: HandlerSpec) -> Result<(), StoreError> {
-        if spec.level == Level::Zero {
-            return Ok(());
-        }
-        for scope in spec.scopes() {
-            let keys = ScopeKeys {
-                scope: scope.to_owned(),
-                level: i16::from(spec.level.number()),
-                key: spec.key.join(", "),
-            };
-            store::register(&self.store, &keys).await?;
-        }
-        match spec.constraint {
-            Some(constraint) => {
-                store::constraint(&self.store, constraint, spec.key, spec.same).await?;
-            }
-            None => store::try_claim(&self.store, spec.scope).await?,
-        }
-        if let Some(retention) = self.retention {
-            for scope in spec.scopes() {
-                store::keep_alive(&self.store, scope, retention).await?;
-                // Deletes nothing, and needs all that it takes to delete.
-                store::prune(&self.store, scope, 0).await?;
-            }
+            enter_ledger(&self.store, &handler.spec(), self.retention).await?;
         }
         Ok(())
     }
@@ -112,7 +118,8 @@ impl<S: Store> Shared<S> {
     }
 
     async fn is_ready_for(&self, spec: HandlerSpec) -> bool {
-        self.store.check().await.is_ok() && self.enter_ledger_with(spec).await.is_ok()
+        self.store.check().await.is_ok()
+            && enter_ledger(&self.store, &spec, self.retention).await.is_ok()
     }
 
     async fn keep_alive(&self, scope: &'static str, retention: Retention) {

@@ -5,6 +5,7 @@ pub(crate) mod claims;
 pub(crate) mod constraints;
 pub(crate) mod contention;
 pub(crate) mod failures;
+pub(crate) mod own_loops;
 pub(crate) mod pools;
 pub(crate) mod processes;
 pub(crate) mod pruning;

@@ -94,9 +94,9 @@ pub(crate) async fn of_two_processes_one_handles_each_message<E: Engine>(engine:
         <[u32; 3]>::try_from(counts).expect("three counts")
     });
     let sum = |which: usize| counts.iter().map(|counts| counts[which]).sum::<u32>();
-    assert_eq!((sum(0), sum(1)), (50, 50), "done, duplicates: {counts:?}");
+    assert_eq!((sum(0), sum(1)), (500, 500), "done, duplicates: {counts:?}");
     if E::SERVER.is_some() {
         assert!(sum(2) > 0, "whichever is behind catches up, and then they meet: {counts:?}");
     }
-    assert_counts(engine, 50, 50).await;
+    assert_counts(engine, 500, 500).await;
 }

@@ -55,8 +55,11 @@ impl BrokerClock {
 
     fn remaining_of_new(&mut self, message: &RawMessage, ours: OffsetDateTime) -> Duration {
         self.learn(message, ours);
-        let locked_until = message::locked_until(message);
-        locked_until.map_or(LOCK_DEFAULT, |locked_until| self.until_of_new(locked_until, ours))
+        if let Some(locked_until) = message::locked_until(message) {
+            self.until_of_new(locked_until, ours);
+        }
+        // By what the lock has told, the message may have been enqueued in the future.
+        self.remaining(message, ours)
     }
 
     fn remaining(&mut self, message: &RawMessage, ours: OffsetDateTime) -> Duration {

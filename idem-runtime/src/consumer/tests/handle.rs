@@ -64,6 +64,7 @@ async fn a_consumer_can_be_stopped_before_it_runs_and_while_it_starts() {
     let bench = Bench::new(vec![vec![locked(1, 1, 0, "ok")]]);
     let consumer = bench.consumer();
     consumer.handle().stop();
+    consumer.handle().resume();
     consumer.run().await.expect("it has nothing to complain about");
     assert_eq!(bench.broker.opens.lock().unwrap().len(), 1, "nothing was opened");
 
@@ -242,8 +243,9 @@ async fn whatever_ends_a_consumer_it_is_stopped() {
 
     let consumer = bench.consumer();
     let handle = consumer.handle();
-    consumer.run().await.expect_err("there is nothing to open any more");
-    assert_eq!(handle.health(), Health::Stopped, "it could not start");
+    let (ran, health) = tokio::join!(consumer.run(), handle.wait_for(Health::is_ready));
+    ran.expect_err("there is nothing to open any more");
+    assert_eq!(health, Health::Stopped, "it could not start, and nobody waits for it");
 
     let consumer = bench.consumer();
     let handle = consumer.handle();

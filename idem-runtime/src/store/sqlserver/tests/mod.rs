@@ -259,6 +259,9 @@ async fn after_lost_answer(
         if text.contains("SELECT holder FROM") {
             return holder(ours.load(Ordering::SeqCst));
         }
+        if text.contains(sql::FIND) {
+            return Answer::row([Value::Big(1_000_000), Value::Bytes(vec![]), Value::Null]);
+        }
         agreeable(text)
     })
     .await;
