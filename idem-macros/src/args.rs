@@ -4,15 +4,15 @@ use proc_macro2::{Delimiter, Ident, Span, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::parse::{Parse, ParseStream, Parser};
 use syn::spanned::Spanned;
-use syn::{Error, Expr, LitInt, LitStr, Path, Result, Token};
+use syn::{Error, Expr, ExprPath, LitInt, LitStr, Path, Result, Token};
 
 use crate::errors::{self, Errors};
 use crate::key;
 use crate::model::{KeyField, Level, Naming};
 
 /// The accepted arguments, for people.
-pub(crate) const ARGUMENTS: [&str; 8] =
-    ["level", "key", "constraint", "same", "replay", "batch", "scope", "crate"];
+pub(crate) const ARGUMENTS: [&str; 10] =
+    ["level", "key", "constraint", "same", "replay", "batch", "scope", "was", "decode", "crate"];
 
 /// The arguments in the parentheses after `idempotent`.
 #[derive(Default)]
@@ -24,6 +24,8 @@ pub(crate) struct Args {
     pub(crate) replay: Argument<()>,
     pub(crate) batch: Argument<()>,
     pub(crate) scope: Argument<LitStr>,
+    pub(crate) was: Argument<Vec<String>>,
+    pub(crate) decode: Argument<ExprPath>,
     pub(crate) runtime: Argument<Path>,
 }
 
@@ -64,6 +66,8 @@ impl Args {
             "scope" => {
                 self.scope.fill(name, text(&written, "scope = \"orders.place\""), errors);
             }
+            "was" => self.was.fill(name, scopes(&written), errors),
+            "decode" => self.decode.fill(name, function(&written), errors),
             "crate" => self.runtime.fill(name, runtime(&written), errors),
             _ => errors.push(errors::unknown_argument(name, &ARGUMENTS)),
         }
@@ -179,6 +183,30 @@ fn text(written: &Written<'_>, example: &str) -> Result<(LitStr, Span)> {
         return Err(errors::name_empty(span, written.name, example));
     }
     Ok((text, span))
+}
+
+/// Earlier scopes, separated by commas.
+fn scopes(written: &Written<'_>) -> Result<(Vec<String>, Span)> {
+    let (text, span) = text(written, "was = \"shop::place_order\"")?;
+    let value = text.value();
+    let mut scopes: Vec<String> = Vec::new();
+    for scope in value.split(',').map(str::trim).filter(|scope| !scope.is_empty()) {
+        if scopes.iter().any(|other| other == scope) {
+            return Err(errors::scope_twice(span, scope));
+        }
+        scopes.push(scope.to_owned());
+    }
+    match scopes.is_empty() {
+        true => Err(errors::name_empty(span, written.name, "was = \"shop::place_order\"")),
+        false => Ok((scopes, span)),
+    }
+}
+
+/// The path of a function.
+fn function(written: &Written<'_>) -> Result<(ExprPath, Span)> {
+    let path = written.assigned::<ExprPath>("decode = path::to::function")?;
+    let span = path.span();
+    Ok((path, span))
 }
 
 fn runtime(written: &Written<'_>) -> Result<(Path, Span)> {

@@ -28,12 +28,16 @@ pub(crate) fn check(
     let constraint = constraint(&args, level, &mut errors);
     let same = same(&args, level, &mut errors);
     let replay = replay(&args, level, &mut errors);
+    let was = was(&args, level, &mut errors);
+    let decode = args.decode.given().cloned();
     let identity = identity(args, level, &mut errors);
     let handler = move || {
         let function = function.signature.ident.clone();
         Some(Handler {
             function,
             scope,
+            was,
+            decode,
             identity: identity?,
             constraint,
             same,
@@ -159,6 +163,21 @@ fn same(args: &Args, level: Option<(Level, Span)>, errors: &mut Errors) -> Vec<K
     fields.clone()
 }
 
+fn was(args: &Args, level: Option<(Level, Span)>, errors: &mut Errors) -> Vec<String> {
+    let Argument::Given(scopes, span) = &args.was else { return Vec::new() };
+    if let Some((Level::Zero, _)) = level {
+        errors.push(errors::without_effect_at_level_zero(*span, "was"));
+    }
+    if let Argument::Given(..) | Argument::Malformed = args.constraint {
+        errors.push(errors::was_with_constraint(*span));
+    }
+    let scope = args.scope.given().map(LitStr::value);
+    if let Some(scope) = scope.filter(|scope| scopes.contains(scope)) {
+        errors.push(errors::was_the_scope_itself(*span, &scope));
+    }
+    scopes.clone()
+}
+
 fn replay(args: &Args, level: Option<(Level, Span)>, errors: &mut Errors) -> bool {
     let Argument::Given((), span) = &args.replay else { return false };
     if let Some((Level::Zero, _)) = level {
@@ -179,6 +198,12 @@ fn parameters(
     let transaction = types.next_if(|first| referent_mut(first).is_some()).and_then(referent_mut);
     if let (None, Some((level @ (Level::One | Level::Two), _))) = (transaction, level) {
         errors.push(errors::transaction_missing(list, &function.name(), level));
+        // Meant for one, it is no message by reference.
+        types.next_if(|first| matches!(first, Type::Reference(_)));
+        types.peek()?;
+    }
+    if let Some(store) = transaction.filter(|transaction| is_store(transaction)) {
+        errors.push(errors::store_as_transaction(store, &function.name()));
     }
     let Some(message) = types.next() else {
         errors.push(errors::message_missing(list, &function.name()));
@@ -218,6 +243,17 @@ fn referent_mut(ty: &Type) -> Option<&Type> {
         Type::Reference(reference) if reference.mutability.is_some() => Some(&reference.elem),
         _ => None,
     }
+}
+
+/// Whether a type has the name of a store. The type system would report it too, but again wherever
+/// the handler is registered. Nobody calls a transaction that.
+fn is_store(ty: &Type) -> bool {
+    const STORES: [&str; 4] = ["Mysql", "Postgres", "SqlServer", "Sqlite"];
+    let Type::Path(path) = ty else { return false };
+    let last = path.path.segments.last();
+    last.is_some_and(|last| {
+        last.arguments.is_none() && STORES.iter().any(|name| last.ident == name)
+    })
 }
 
 /// The `T` of `Vec<T>`, which is asked for in so many words: what the key's fields belong to has to

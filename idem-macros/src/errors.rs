@@ -60,7 +60,7 @@ pub(crate) fn comma_expected(found: impl ToTokens) -> Error {
 }
 
 pub(crate) fn level_out_of_range(found: impl ToTokens) -> Error {
-    let text = format!("`level` must be 0, 1 or 2, found `{}`", text(&found));
+    let text = format!("`level` must be 0, 1 or 2, found `{}`", text(&found).replace("- ", "-"));
     Error::new_spanned(found, text)
 }
 
@@ -140,6 +140,24 @@ pub(crate) fn constraint_without_effect(constraint: Span, level: Level) -> Error
     Error::new(constraint, text)
 }
 
+pub(crate) fn scope_twice(at: Span, scope: &str) -> Error {
+    Error::new(at, format!("scope `{scope}` is listed twice"))
+}
+
+pub(crate) fn was_the_scope_itself(was: Span, scope: &str) -> Error {
+    let text = format!(
+        "`was` names `{scope}`, which is the handler's scope\n\
+         help: name a scope that the handler had earlier, or remove `was`"
+    );
+    Error::new(was, text)
+}
+
+pub(crate) fn was_with_constraint(was: Span) -> Error {
+    let text = "`was` has no effect with `constraint`\n\
+        note: with `constraint` there are no claims, and its rows know no scope";
+    Error::new(was, text)
+}
+
 pub(crate) fn replay_with_constraint(replay: Span) -> Error {
     let text = "`replay` has no effect with `constraint`\n\
         note: a reply is kept with a claim, and with `constraint` there is none";
@@ -173,6 +191,13 @@ pub(crate) fn not_a_function(keyword: impl ToTokens, found: &str) -> Error {
          help: put it on the function that handles the message"
     );
     Error::new_spanned(keyword, text)
+}
+
+pub(crate) fn attribute_twice(handler: &str) -> Error {
+    let text = format!(
+        "handler `{handler}` has `#[idempotent]` twice\nhelp: put all arguments into one of them"
+    );
+    Error::new(Span::call_site(), text)
 }
 
 pub(crate) fn not_async(function: impl ToTokens, handler: &str) -> Error {
@@ -215,6 +240,15 @@ pub(crate) fn transaction_missing(parameters: Span, handler: &str, level: Level)
         level.number()
     );
     Error::new(parameters, text)
+}
+
+pub(crate) fn store_as_transaction(store: impl ToTokens, handler: &str) -> Error {
+    let text = format!(
+        "handler `{handler}` must take a transaction, found the store `{0}`\n\
+         help: write `&mut Tx<{0}>`",
+        text(&store).replace(' ', "")
+    );
+    Error::new_spanned(store, text)
 }
 
 pub(crate) fn message_missing(parameters: Span, handler: &str) -> Error {

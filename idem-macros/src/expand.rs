@@ -1,12 +1,12 @@
 //! From tokens to tokens, and from a checked handler to its code.
 
-use proc_macro2::{Ident, Span, TokenStream};
+use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream};
 use quote::quote;
-use syn::{Path, Type, parse_quote};
+use syn::{Path, parse_quote};
 
 use crate::args::Args;
 use crate::check::check;
-use crate::errors::Errors;
+use crate::errors::{self, Errors};
 use crate::item::{HandlerFn, NotRead};
 use crate::model::{Handler, Identity, KeyField, Marker, Parameters};
 use crate::spans::{ends, local, located_at, span_of};
@@ -20,6 +20,11 @@ pub(crate) fn idempotent(arguments: TokenStream, item: TokenStream) -> TokenStre
     let args = Args::parse(arguments, &mut errors);
     let runtime = args.runtime.given().cloned().unwrap_or_else(|| parse_quote!(::idem_runtime));
     let generated = match HandlerFn::parse(item.clone()) {
+        // The other one generates what belongs to the function.
+        Ok(function) if function.is_annotated_again() => {
+            errors.push(errors::attribute_twice(&function.name()));
+            errors.into_tokens()
+        }
         Ok(function) => match check(args, &function, errors) {
             Ok(handler) => accepted(&handler, &function.marker(), &runtime),
             // Inside an `impl` there is no place for a marker.
@@ -54,13 +59,14 @@ fn refused(errors: Errors, marker: Option<Marker>, runtime: &Path) -> TokenStrea
     quote! { #errors #stub #definition }
 }
 
+/// The struct has no derives: each would be one more implementation to check for each handler.
 fn definition(marker: &Marker) -> TokenStream {
     let Marker { name, visibility, cfgs, function } = marker;
     let doc = format!("The handler `{function}`, to register with a consumer.");
     quote! {
         #cfgs
         #[doc = #doc]
-        #[derive(::core::clone::Clone, ::core::marker::Copy, ::core::fmt::Debug)]
+        #[allow(missing_copy_implementations, missing_debug_implementations)]
         #visibility struct #name;
     }
 }
@@ -68,21 +74,12 @@ fn definition(marker: &Marker) -> TokenStream {
 /// What the runtime calls. Everything that is not the user's is generic code there.
 fn implementation(handler: &Handler, marker: &Marker, runtime: &Path) -> TokenStream {
     let Parameters { transaction, message, .. } = &handler.parameters;
-    let (generics, store, work, condition) = match transaction {
-        Some(transaction) => (
-            None,
-            quote! { <#transaction as #runtime::__private::Transaction>::Store },
-            quote! { #transaction },
-            Some(condition(transaction, runtime)),
-        ),
-        None => (
-            Some(quote! { <__Store: #runtime::__private::Store> }),
-            quote! { __Store },
-            quote! { #runtime::__private::NoTransaction },
-            None,
-        ),
+    let work = match transaction {
+        Some(transaction) => quote! { #transaction },
+        None => quote! { #runtime::__private::NoTransaction },
     };
     let spec = spec(handler, &marker.function, runtime);
+    let (decode, decoder) = decoding(handler, marker, runtime);
     let key = key(&handler.identity, runtime);
     let same = same(&handler.same, runtime);
     let require = require(handler, runtime);
@@ -92,34 +89,48 @@ fn implementation(handler: &Handler, marker: &Marker, runtime: &Path) -> TokenSt
         #cfgs
         #[automatically_derived]
         #[allow(deprecated)]
-        impl #generics #runtime::__private::Handler<#store> for #name #condition {
+        impl #runtime::__private::Definition for #name {
             const SPEC: #runtime::__private::HandlerSpec = #spec;
             type Message = #message;
+            type Decode = #decode;
             type Work = #work;
             #key
             #same
             #require
             #call
         }
+        #decoder
     }
 }
 
-/// Without this bound a type that is no transaction would be reported once for each item of the
-/// implementation. It takes the type's own span, so that the caret covers the type; only `$crate`
-/// means what its own span says.
-fn condition(transaction: &Type, runtime: &Path) -> TokenStream {
-    let [_, last] = ends(transaction);
-    let bound = quote! { #runtime::__private::Transaction };
-    let bound: TokenStream = bound
-        .into_iter()
-        .map(|mut token| {
-            if token.to_string() != "$crate" {
-                token.set_span(last);
+/// What decodes a body: JSON, or the handler itself by a function of the user's.
+fn decoding(
+    handler: &Handler,
+    marker: &Marker,
+    runtime: &Path,
+) -> (TokenStream, Option<TokenStream>) {
+    let Some(function) = &handler.decode else {
+        let [first, last] = ends(&handler.parameters.message);
+        let path = located_at(first, quote! { #runtime::__private:: });
+        let json = Ident::new("Json", Span::call_site().located_at(last));
+        return (quote! { #path #json }, None);
+    };
+    let Marker { name, cfgs, .. } = marker;
+    let [first, _] = ends(function);
+    let delivery = local("delivery");
+    let decode = located_at(first, quote! { #runtime::__private::decode });
+    let decoder = quote! {
+        #cfgs
+        #[automatically_derived]
+        impl #runtime::__private::Decode<<Self as #runtime::__private::Definition>::Message> for #name {
+            fn decode(
+                #delivery: &#runtime::__private::Delivery,
+            ) -> #runtime::__private::Decoded<<Self as #runtime::__private::Definition>::Message> {
+                #decode::<<Self as #runtime::__private::Definition>::Message>(#function, #delivery)
             }
-            token
-        })
-        .collect();
-    quote! { where #transaction: #bound }
+        }
+    };
+    (quote! { Self }, Some(decoder))
 }
 
 fn spec(handler: &Handler, name: &str, runtime: &Path) -> TokenStream {
@@ -134,6 +145,7 @@ fn spec(handler: &Handler, name: &str, runtime: &Path) -> TokenStream {
     };
     let fields = fields.iter().map(|field| &field.name);
     let same = handler.same.iter().map(|field| &field.name);
+    let was = &handler.was;
     let constraint = match &handler.constraint {
         Some(constraint) => quote! { ::core::option::Option::Some(#constraint) },
         None => quote! { ::core::option::Option::None },
@@ -142,6 +154,7 @@ fn spec(handler: &Handler, name: &str, runtime: &Path) -> TokenStream {
         #runtime::__private::HandlerSpec {
             name: #name,
             scope: #scope,
+            was: &[#(#was),*],
             level: #runtime::__private::Level::#level,
             key: &[#(#fields),*],
             constraint: #constraint,
@@ -200,24 +213,24 @@ fn require(handler: &Handler, runtime: &Path) -> Option<TokenStream> {
 }
 
 /// The function keeps its body: moved into an `async` block it would lose the inference of its
-/// return type.
+/// return type. Nor is its call in one, which would be one more future to check for each handler.
 fn call(handler: &Handler, runtime: &Path) -> TokenStream {
-    let (message, context) = (local("message"), local("context"));
+    let (work, message, context) = (local("work"), local("message"), local("context"));
     let extracted = handler.parameters.extractors.iter().map(|extractor| {
         quote! { <#extractor as #runtime::__private::FromContext<'_>>::from_context(#context)? }
     });
     let called = called(handler, quote! { #message #(, #extracted)* });
-    let finish = finish(handler, if handler.replay { "replay" } else { "forget" }, runtime);
-    let (work, at) = (local("work"), handler.function.span());
-    let signature = quote! {
-        async fn call<'a>(
+    let name = if handler.replay { "replay" } else { "forget" };
+    let finished = finished(handler, name, called, runtime);
+    quote! {
+        fn call<'a>(
             #work: &'a mut Self::Work,
             #message: Self::Message,
             #context: &'a #runtime::__private::Context,
-        ) -> #runtime::__private::Called
-    };
-    let signature = located_at(at, signature);
-    quote! { #signature { #finish(#called) } }
+        ) -> #runtime::__private::Called<'a> {
+            ::core::result::Result::Ok(#finished)
+        }
+    }
 }
 
 /// For many messages the function is called once, and for one it is given a batch of one.
@@ -228,28 +241,23 @@ fn call_batch(handler: &Handler, runtime: &Path) -> TokenStream {
         quote! { <#extractor as #runtime::__private::FromBatch>::from_batch(#contexts)? }
     });
     let called = called(handler, quote! { #messages #(, #extracted)* });
-    let finish =
-        finish(handler, if handler.replay { "replay_batch" } else { "forget_batch" }, runtime);
-    let signature = quote! {
-        async fn call_batch<'a>(
-            #work: &'a mut Self::Work,
-            #messages: ::std::vec::Vec<Self::Message>,
-            #contexts: &'a [&'a #runtime::__private::Context],
-        ) -> #runtime::__private::BatchCalled
-    };
-    let signature = located_at(handler.function.span(), signature);
+    let name = if handler.replay { "replay_batch" } else { "forget_batch" };
+    let finished = finished(handler, name, quote! { #called, #count }, runtime);
     quote! {
-        async fn call<'a>(
+        fn call<'a>(
             #work: &'a mut Self::Work,
             #message: Self::Message,
             #context: &'a #runtime::__private::Context,
-        ) -> #runtime::__private::Called {
-            let #messages = ::std::vec![#message];
-            #runtime::__private::alone(Self::call_batch(#work, #messages, &[#context])).await
+        ) -> #runtime::__private::Called<'a> {
+            ::core::result::Result::Ok(#runtime::__private::alone::<Self>(#work, #message, #context))
         }
-        #signature {
+        fn call_batch<'a>(
+            #work: &'a mut Self::Work,
+            #messages: ::std::vec::Vec<Self::Message>,
+            #contexts: &'a [&'a #runtime::__private::Context],
+        ) -> #runtime::__private::BatchCalled<'a> {
             let #count = #messages.len();
-            #finish(#called, #count)
+            ::core::result::Result::Ok(#finished)
         }
     }
 }
@@ -261,15 +269,23 @@ fn called(handler: &Handler, arguments: TokenStream) -> TokenStream {
     let [first, last] = ends(&handler.output);
     let mut function = handler.function.clone();
     function.set_span(Span::call_site().located_at(first));
-    let awaited = located_at(last, quote! { .await });
-    quote! { #function(#transaction #arguments) #awaited }
+    let arguments = parenthesized(quote! { #transaction #arguments }, last);
+    quote! { #function #arguments }
 }
 
-/// What makes the runtime's result of the function's, with carets on what that returns.
-fn finish(handler: &Handler, name: &str, runtime: &Path) -> TokenStream {
-    let [first, _] = ends(&handler.output);
+/// The runtime's future of the function's, with carets on what that returns.
+fn finished(handler: &Handler, name: &str, called: TokenStream, runtime: &Path) -> TokenStream {
+    let [first, last] = ends(&handler.output);
     let name = Ident::new(name, Span::call_site());
-    located_at(first, quote! { #runtime::__private::#name })
+    let finish = located_at(first, quote! { #runtime::__private::#name });
+    let called = parenthesized(called, last);
+    quote! { #finish #called }
+}
+
+fn parenthesized(tokens: TokenStream, span: Span) -> Group {
+    let mut group = Group::new(Delimiter::Parenthesis, tokens);
+    group.set_span(Span::call_site().located_at(span));
+    group
 }
 
 /// Keeps the registration of a refused handler quiet. It is never compiled to code.
@@ -278,23 +294,25 @@ fn stub(marker: &Marker, runtime: &Path) -> TokenStream {
     quote! {
         #cfgs
         #[automatically_derived]
-        impl<__Store: #runtime::__private::Store> #runtime::__private::Handler<__Store> for #name {
+        impl #runtime::__private::Definition for #name {
             const SPEC: #runtime::__private::HandlerSpec = #runtime::__private::HandlerSpec {
                 name: "",
                 scope: "",
+                was: &[],
                 level: #runtime::__private::Level::Zero,
                 key: &[],
                 constraint: ::core::option::Option::None,
                 same: &[],
             };
             type Message = ();
+            type Decode = #runtime::__private::Json;
             type Work = #runtime::__private::NoTransaction;
-            async fn call<'a>(
+            fn call<'a>(
                 _: &'a mut Self::Work,
                 _: Self::Message,
                 _: &'a #runtime::__private::Context,
-            ) -> #runtime::__private::Called {
-                ::core::future::pending().await
+            ) -> #runtime::__private::Called<'a> {
+                loop {}
             }
         }
     }

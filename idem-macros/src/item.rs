@@ -1,6 +1,6 @@
 //! The annotated function: its signature is parsed, its body stays as it is.
 
-use proc_macro2::{Ident, Span, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Ident, Span, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
@@ -20,26 +20,30 @@ pub(crate) enum NotRead {
 /// A function with the attribute on it.
 pub(crate) struct HandlerFn {
     cfgs: TokenStream,
+    is_annotated_again: bool,
     visibility: Visibility,
     pub(crate) signature: Signature,
 }
 
 impl HandlerFn {
-    /// Reads an item. Its body may be half-typed: it is not looked at.
+    /// Reads an item. Its body may be half-typed: it is not looked at, which also spares the time
+    /// that it would take to walk through it.
     pub(crate) fn parse(item: TokenStream) -> Result<Self, NotRead> {
         let head = |input: ParseStream<'_>| {
             let attributes = input.call(Attribute::parse_outer)?;
             Ok((attributes, input.parse::<Visibility>()?, input.parse::<TokenStream>()?))
         };
-        let signature_and_body = |input: ParseStream<'_>| {
+        let signature = |input: ParseStream<'_>| {
             let signature = input.parse::<Signature>()?;
             input.parse::<TokenStream>()?;
             Ok(signature)
         };
-        let (attributes, visibility, rest) = head.parse2(item).map_err(NotRead::Other)?;
+        let (attributes, visibility, rest) =
+            head.parse2(without_body(item)).map_err(NotRead::Other)?;
         let cfgs = cfgs(&attributes);
-        match signature_and_body.parse2(rest.clone()) {
-            Ok(signature) => Ok(Self { cfgs, visibility, signature }),
+        let is_annotated_again = attributes.iter().any(is_ours);
+        match signature.parse2(rest.clone()) {
+            Ok(signature) => Ok(Self { cfgs, is_annotated_again, visibility, signature }),
             Err(_) => Err(match other_item(rest.clone()) {
                 Some(error) => NotRead::Other(error),
                 None => NotRead::HalfTyped(
@@ -47,6 +51,11 @@ impl HandlerFn {
                 ),
             }),
         }
+    }
+
+    /// Whether the attribute is there once more.
+    pub(crate) fn is_annotated_again(&self) -> bool {
+        self.is_annotated_again
     }
 
     /// The function's name for people.
@@ -80,6 +89,17 @@ impl HandlerFn {
     }
 }
 
+/// An item without the braces that it ends with.
+fn without_body(item: TokenStream) -> TokenStream {
+    let mut trees: Vec<TokenTree> = item.into_iter().collect();
+    if let Some(TokenTree::Group(last)) = trees.last()
+        && last.delimiter() == Delimiter::Brace
+    {
+        trees.pop();
+    }
+    trees.into_iter().collect()
+}
+
 fn marker(function: &Ident, visibility: Visibility, cfgs: TokenStream) -> Marker {
     let function_name = function.unraw().to_string();
     let at_the_function = Span::call_site().located_at(function.span());
@@ -106,6 +126,10 @@ fn marker_name(function: &str) -> String {
 fn capitalized(word: &str) -> String {
     let mut chars = word.chars();
     chars.next().into_iter().flat_map(char::to_uppercase).chain(chars).collect()
+}
+
+fn is_ours(attribute: &Attribute) -> bool {
+    attribute.path().segments.last().is_some_and(|last| last.ident == "idempotent")
 }
 
 /// The function's `#[cfg]`s, which what is generated beside it must share.

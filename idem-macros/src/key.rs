@@ -87,7 +87,7 @@ fn field_of(segments: &[(String, Span)]) -> Option<KeyField> {
 
 fn name_of(segments: &[(String, Span)]) -> String {
     let names: Vec<&str> = segments.iter().map(|(text, _)| text.as_str()).collect();
-    names.join(".")
+    names.join(".").replace(" (", "(")
 }
 
 /// Splits at dots, wherever they are: `a.0.1` is the tokens `a`, `.` and `0.1`.

@@ -1,7 +1,7 @@
 //! What is expanded: valid by construction.
 
 use proc_macro2::{Ident, TokenStream};
-use syn::{LitStr, Member, Type, Visibility};
+use syn::{ExprPath, LitStr, Member, Type, Visibility};
 
 /// How a handler is made idempotent.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -83,6 +83,10 @@ pub(crate) struct Parameters {
 pub(crate) struct Handler {
     pub(crate) function: Ident,
     pub(crate) scope: Option<LitStr>,
+    /// Earlier scopes, whose claims still count.
+    pub(crate) was: Vec<String>,
+    /// What decodes a body, where that is not JSON.
+    pub(crate) decode: Option<ExprPath>,
     pub(crate) identity: Identity,
     /// The constraint that stands in place of a claim.
     pub(crate) constraint: Option<LitStr>,

@@ -61,6 +61,18 @@ fn what_must_agree_and_what_is_replayed() {
 }
 
 #[test]
+fn what_had_another_scope_and_is_no_json() {
+    let item = quote! {
+        #[cfg(feature = "stock")]
+        async fn count(tx: &mut Tx<Postgres>, stock: Stock) -> Result<(), Failure> {
+            record(tx, stock).await
+        }
+    };
+    let arguments = quote!(was = "shop::stock, stock", decode = Stock::from_cbor);
+    assert_expands("was_and_decode", arguments, item);
+}
+
+#[test]
 fn a_batch() {
     let item = quote! {
         async fn store(
@@ -115,9 +127,15 @@ fn an_expansion_is_short() {
 
 #[test]
 fn another_crate_path_replaces_the_default_everywhere() {
-    for level in [quote!(level = 0), quote!(level = 1), quote!(key(customer_id)), quote!(level = 3)]
-    {
-        let expanded = idempotent(quote!(#level, crate = crate::bus::idem), place_order());
+    let arguments = [
+        quote!(level = 0),
+        quote!(level = 1),
+        quote!(key(customer_id)),
+        quote!(decode = decode),
+        quote!(level = 3),
+    ];
+    for arguments in arguments {
+        let expanded = idempotent(quote!(#arguments, crate = crate::bus::idem), place_order());
         let expanded = expanded.to_string();
         assert!(!expanded.contains("idem_runtime"), "{expanded}");
         assert!(expanded.contains("crate :: bus :: idem :: __private"), "{expanded}");

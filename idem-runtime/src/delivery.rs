@@ -239,24 +239,54 @@ impl Delivery {
         self.enqueued_at
     }
 
-    /// Decodes the body as JSON.
-    pub(crate) fn decode<M: DeserializeOwned>(&self) -> Result<M, Rejection> {
-        if let Some(defect) = self.body_defect {
-            return Err(Rejection::new("UnreadableBody", defect));
+    /// Rejects a message whose body could not be read as bytes.
+    pub(crate) fn readable(&self) -> Result<&Self, Rejection> {
+        match self.body_defect {
+            Some(defect) => Err(Rejection::new("UnreadableBody", defect)),
+            None => Ok(self),
         }
-        let json = self.body.strip_prefix(UTF8_MARK).unwrap_or(&self.body);
+    }
+}
+
+/// What makes a message of a delivery.
+#[diagnostic::on_unimplemented(
+    message = "`{M}` cannot be decoded from JSON",
+    label = "does not implement `serde::Deserialize`",
+    note = "derive `serde::Deserialize` for the message, or name a function that decodes it: `decode = path`"
+)]
+pub trait Decode<M> {
+    /// Makes the message.
+    ///
+    /// # Errors
+    ///
+    /// When the body is no such message: it is dead-lettered for this reason.
+    fn decode(delivery: &Delivery) -> Result<M, Rejection>;
+}
+
+/// Messages are JSON in UTF-8.
+#[derive(Clone, Copy, Debug)]
+pub struct Json;
+
+#[diagnostic::do_not_recommend]
+impl<M: DeserializeOwned> Decode<M> for Json {
+    fn decode(delivery: &Delivery) -> Result<M, Rejection> {
+        let body = &delivery.readable()?.body;
+        let json = body.strip_prefix(UTF8_MARK).unwrap_or(body);
         if json.is_empty() {
             return Err(Rejection::new("EmptyBody", "the body is empty; JSON was expected"));
         }
         let mut deserializer = serde_json::Deserializer::from_slice(json);
         let message = serde_path_to_error::deserialize(&mut deserializer)
-            .map_err(|error| Rejection::new("UndecodableBody", undecodable(&error)))?;
+            .map_err(|error| Rejection::new(UNDECODABLE, undecodable(&error)))?;
         deserializer.end().map_err(|error| {
-            Rejection::new("UndecodableBody", format!("text after the JSON value: {error}"))
+            Rejection::new(UNDECODABLE, format!("text after the JSON value: {error}"))
         })?;
         Ok(message)
     }
 }
+
+/// The reason of a message that does not decode.
+pub(crate) const UNDECODABLE: &str = "UndecodableBody";
 
 /// Some senders put a byte-order mark before the JSON.
 const UTF8_MARK: &[u8] = b"\xEF\xBB\xBF";
@@ -316,7 +346,7 @@ mod tests {
     }
 
     fn decode(body: &'static [u8]) -> Result<Order, Rejection> {
-        Delivery::new(SourceId::new("localhost:5672", "orders"), body).decode()
+        Json::decode(&Delivery::new(SourceId::new("localhost:5672", "orders"), body))
     }
 
     #[test]
@@ -376,7 +406,8 @@ mod tests {
         ];
         for (body, expected) in cases {
             let source = SourceId::new("bus.example.net", "paint");
-            let rejection = Delivery::new(source, body).decode::<Paint>().expect_err("no paint");
+            let delivery = Delivery::new(source, body);
+            let rejection = <Json as Decode<Paint>>::decode(&delivery).expect_err("no paint");
             let text = rejection.description();
             assert!(text.contains(expected), "{text}");
             assert!(!text.contains("secret") && !text.contains("7777"), "{text}");

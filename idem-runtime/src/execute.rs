@@ -28,8 +28,8 @@ pub(crate) use busy_keys::{Asker, BusyKeys};
 use guarded::Guarded;
 
 use crate::backoff::Backoff;
-use crate::delivery::Delivery;
-use crate::handler::{Context, Handler, Level};
+use crate::delivery::{Decode, Delivery};
+use crate::handler::{Context, Handler, HandlerSpec, Level};
 use crate::key::{Digest, Fingerprint, KeyEncoder};
 use crate::outcome::{Chain, Conflict, Failure, Outcome, Rejection, Reply, RetryReason};
 use crate::store::{self, Claim, Claimed, Earlier, Fault, Store, StoreError, Work};
@@ -97,7 +97,7 @@ pub async fn execute<H: Handler<S>, S: Store>(store: &S, context: &Context) -> O
 async fn attempt<H: Handler<S>, S: Store>(store: &S, context: &Context) -> Result<Proof, Outcome> {
     let (message, identity) = prepare::<H, S>(context.delivery())?;
     let was_probably_handled = context.delivery().delivery_count() > 1 || context.has_waited();
-    if let Identity::Claim(claim) = &identity
+    if let Some(claim) = identity.own()
         && context.is_behind(claim.digest)
     {
         return Err(Outcome::Busy);
@@ -123,10 +123,20 @@ async fn attempt<H: Handler<S>, S: Store>(store: &S, context: &Context) -> Resul
 enum Identity {
     /// Level 0.
     None,
-    /// A row of the ledger.
-    Claim(Claim),
+    /// A row of the ledger under each scope of the handler, its own last.
+    Claims(Vec<Claim>),
     /// A row of the handler's own table.
     Guarded(Guarded),
+}
+
+impl Identity {
+    /// The claim under the handler's own scope.
+    fn own(&self) -> Option<&Claim> {
+        match self {
+            Self::Claims(claims) => claims.last(),
+            Self::None | Self::Guarded(_) => None,
+        }
+    }
 }
 
 /// Decodes the message and derives its key. Both run code of the user's.
@@ -134,7 +144,7 @@ fn prepare<H: Handler<S>, S: Store>(
     delivery: &Delivery,
 ) -> Result<(H::Message, Identity), Outcome> {
     let prepare = || {
-        let message: H::Message = delivery.decode()?;
+        let message = H::Decode::decode(delivery)?;
         let identity = identity::<H, S>(delivery, &message)?;
         Ok((message, identity))
     };
@@ -149,18 +159,19 @@ fn identity<H: Handler<S>, S: Store>(
     delivery: &Delivery,
     message: &H::Message,
 ) -> Result<Identity, Rejection> {
-    let scope = H::SPEC.scope;
     let mut same = Fingerprint::default();
     H::same(message, &mut same);
-    let digest = match H::SPEC.level {
-        Level::Zero => return Ok(Identity::None),
+    match H::SPEC.level {
+        Level::Zero => Ok(Identity::None),
         Level::One => {
             let message_id = delivery.message_id().ok_or_else(|| {
                 let problem = "the message has no MessageId, which level 1 deduplicates by; \
                                let the sender set one, or use level 2 with a key";
                 Rejection::new("MissingMessageId", problem)
             })?;
-            Digest::of_message_id(scope, delivery.source(), message_id)
+            let source = delivery.source();
+            let digest = |scope| Some(Digest::of_message_id(scope, source, message_id));
+            claims(&H::SPEC, &same, digest)
         }
         Level::Two => {
             let mut key = KeyEncoder::default();
@@ -169,48 +180,68 @@ fn identity<H: Handler<S>, S: Store>(
                 let (names, key) = (H::SPEC.key, key.values());
                 return Ok(Identity::Guarded(Guarded { constraint, names, key, same }));
             }
-            Digest::of_fields(scope, &key)
-                .ok_or_else(|| Rejection::new("MissingKey", "the handler's key has no parts"))?
+            claims(&H::SPEC, &same, |scope| Digest::of_fields(scope, &key))
         }
-    };
-    Ok(Identity::Claim(Claim { scope, digest, same }))
+    }
+}
+
+fn claims(
+    spec: &HandlerSpec,
+    same: &Fingerprint,
+    digest: impl Fn(&'static str) -> Option<Digest>,
+) -> Result<Identity, Rejection> {
+    let claims = spec.scopes().map(|scope| {
+        let digest = digest(scope)
+            .ok_or_else(|| Rejection::new("MissingKey", "the handler's key has no parts"))?;
+        Ok(Claim { scope, digest, same: same.clone() })
+    });
+    claims.collect::<Result<_, _>>().map(Identity::Claims)
 }
 
 /// Finds what a delivery has left that was probably handled before. This makes a duplicate twice as
 /// fast, and a new message slower by a round trip, so it is not for first deliveries.
 async fn look_for<S: Store>(store: &S, identity: &Identity) -> Result<(), Outcome> {
-    let earlier = match identity {
-        Identity::None => None,
-        Identity::Claim(claim) => {
-            let found = store::find(store, claim.digest).await.map_err(not_started)?;
-            found.map(|earlier| met(claim, earlier))
+    match identity {
+        Identity::None => Ok(()),
+        Identity::Claims(claims) => {
+            for claim in claims {
+                let found = store::find(store, claim.digest).await.map_err(not_started)?;
+                found.map_or(Ok(()), |earlier| Err(met(claim, earlier)))?;
+            }
+            Ok(())
         }
-        Identity::Guarded(guarded) => guarded.earlier(store).await.map_err(not_started)?,
-    };
-    earlier.map_or(Ok(()), Err)
+        Identity::Guarded(guarded) => {
+            guarded.earlier(store).await.map_err(not_started)?.map_or(Ok(()), Err)
+        }
+    }
 }
 
+/// Takes what makes the message the same as another, for as long as the transaction lasts.
+///
+/// Under an earlier scope the key is not only looked for but claimed: a version of the service that
+/// knows no other scope, and that may still run, has to meet what this one does.
 async fn take<S: Store>(
     work: &mut impl Work<S>,
     identity: &Identity,
     context: &Context,
 ) -> Result<(), Outcome> {
-    let claim = match identity {
+    let claims = match identity {
         Identity::None => return Ok(()),
-        Identity::Claim(claim) => claim,
+        Identity::Claims(claims) => claims,
         Identity::Guarded(_) => return work.mark().await.map_err(not_started),
     };
-    match work.claim(claim).await.map_err(not_started)? {
-        Claimed::Ours => {
-            context.go_ahead(claim.digest);
-            is_provable(work, claim, context.delivery()).await
+    for claim in claims {
+        let claimed = work.claim(claim).await.map_err(not_started)?;
+        if let (Claimed::Ours | Claimed::Busy, Some(own)) = (&claimed, identity.own()) {
+            context.go_ahead(own.digest);
         }
-        Claimed::Before(earlier) => Err(met(claim, earlier)),
-        Claimed::Busy => {
-            context.go_ahead(claim.digest);
-            Err(Outcome::Busy)
+        match claimed {
+            Claimed::Ours => is_provable(work, claim, context.delivery()).await?,
+            Claimed::Before(earlier) => return Err(met(claim, earlier)),
+            Claimed::Busy => return Err(Outcome::Busy),
         }
     }
+    Ok(())
 }
 
 /// What it means that the handler has failed: an earlier message, if its error is the violation of
@@ -292,8 +323,9 @@ async fn call_and_keep<H: Handler<S>, S: Store>(
     identity: &Identity,
 ) -> Result<Option<Reply>, Outcome> {
     let reply = call::<H, S>(work, message, context).await?;
-    if let (Some(reply), Identity::Claim(claim)) = (&reply, identity) {
-        work.keep(&[(claim.digest, reply)]).await.map_err(not_committed)?;
+    if let (Some(reply), Identity::Claims(claims)) = (&reply, identity) {
+        let replies: Vec<_> = claims.iter().map(|claim| (claim.digest, reply)).collect();
+        work.keep(&replies).await.map_err(not_committed)?;
     }
     Ok(reply)
 }
@@ -304,7 +336,7 @@ async fn call<H: Handler<S>, S: Store>(
     message: H::Message,
     context: &Context,
 ) -> Result<Option<Reply>, Outcome> {
-    let called = async { H::call(work, message, context).await };
+    let called = async { H::call(work, message, context)?.await };
     contained(called, context.handler_timeout()).await
 }
 

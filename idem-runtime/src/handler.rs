@@ -3,16 +3,15 @@
 use std::any::{Any, TypeId, type_name};
 use std::collections::HashMap;
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::de::DeserializeOwned;
-
-use crate::delivery::Delivery;
+use crate::delivery::{Decode, Delivery};
 use crate::execute::Asker;
 use crate::key::{Digest, Fingerprint, KeyEncoder};
 use crate::outcome::{Failure, Reply};
-use crate::store::{Store, Work};
+use crate::store::{AnyWork, Store, Work};
 
 /// How a handler is made idempotent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -43,6 +42,8 @@ pub struct HandlerSpec {
     pub name: &'static str,
     /// The stable name under which its keys live.
     pub scope: &'static str,
+    /// Names under which they lived earlier: what was done under these is done.
+    pub was: &'static [&'static str],
     /// How it is made idempotent.
     pub level: Level,
     /// The key's field paths in their declared order; empty below level 2.
@@ -54,25 +55,47 @@ pub struct HandlerSpec {
     pub same: &'static [&'static str],
 }
 
-/// A handler for deliveries, with its effects in the database of `S`.
-///
-/// Implemented by [`#[idempotent]`](crate::idempotent) for the struct that it generates.
+impl HandlerSpec {
+    /// All scopes that it claims under, its own last.
+    ///
+    /// A handler that had another scope claims under that one too. So both versions of a service can
+    /// run side by side, and exclude each other.
+    pub fn scopes(&self) -> impl Iterator<Item = &'static str> + use<> {
+        let scope = self.scope;
+        self.was.iter().copied().filter(move |was| *was != scope).chain([scope])
+    }
+}
+
+/// A handler for deliveries, with its effects in the database of `S`: a [`Definition`] whose
+/// transaction is one of that store.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a handler for `{S}`",
     label = "not a handler for this store",
     note = "pass the struct that `#[idempotent]` generates: `place_order` becomes `PlaceOrderHandler`",
     note = "its transaction `&mut Tx<_>` must name the store that the consumer was built with"
 )]
-pub trait Handler<S: Store>: Send + Sync + 'static {
+pub trait Handler<S: Store>: Definition<Work: Work<S>> {}
+
+#[diagnostic::do_not_recommend]
+impl<D: Definition<Work: Work<S>>, S: Store> Handler<S> for D {}
+
+/// What [`#[idempotent]`](crate::idempotent) says of a function, for the struct that it generates.
+///
+/// Whoever implements it by hand answers for what the attribute would refuse, such as a level without
+/// the transaction that it takes.
+pub trait Definition: Send + Sync + 'static {
     /// The fixed facts about this handler.
     const SPEC: HandlerSpec;
 
     /// What a delivery's body is decoded into.
-    type Message: DeserializeOwned + Send;
+    type Message: Send;
+
+    /// What decodes it: [`Json`](crate::delivery::Json), or what the handler names with `decode`.
+    type Decode: Decode<Self::Message>;
 
     /// The unit of work that the handler runs in: [`Tx<S>`](crate::Tx), or
     /// [`NoTransaction`](crate::store::NoTransaction) at level 0.
-    type Work: Work<S>;
+    type Work: AnyWork;
 
     /// Appends the key's fields; does nothing below level 2.
     fn key(message: &Self::Message, key: &mut KeyEncoder) {
@@ -90,28 +113,42 @@ pub trait Handler<S: Store>: Send + Sync + 'static {
     }
 
     /// Calls the function. A reply is kept with the claim, for duplicates.
+    ///
+    /// # Errors
+    ///
+    /// When an extractor finds nothing.
     fn call<'a>(
         work: &'a mut Self::Work,
         message: Self::Message,
         context: &'a Context,
-    ) -> impl Future<Output = Result<Option<Reply>, Failure>> + Send + 'a;
+    ) -> Result<Calling<'a>, Failure>;
 
     /// Calls the function for many messages in one transaction: once, if it takes them all, and
     /// otherwise for one after the other. There are as many replies as messages.
+    ///
+    /// # Errors
+    ///
+    /// When an extractor finds nothing.
     fn call_batch<'a>(
         work: &'a mut Self::Work,
         messages: Vec<Self::Message>,
         contexts: &'a [&'a Context],
-    ) -> impl Future<Output = Result<Vec<Option<Reply>>, Failure>> + Send + 'a {
-        async move {
+    ) -> Result<Calling<'a, Vec<Option<Reply>>>, Failure> {
+        Ok(Box::pin(async move {
             let mut replies = Vec::with_capacity(messages.len());
             for (message, context) in messages.into_iter().zip(contexts) {
-                replies.push(Self::call(work, message, context).await?);
+                replies.push(Self::call(work, message, context)?.await?);
             }
             Ok(replies)
-        }
+        }))
     }
 }
+
+/// The call of a handler, which runs when it is awaited.
+///
+/// It is boxed, since it costs the compiler much less than a type of its own for each handler.
+pub type Calling<'a, T = Option<Reply>> =
+    Pin<Box<dyn Future<Output = Result<T, Failure>> + Send + 'a>>;
 
 /// What a handler is called with beside its transaction and message.
 #[derive(Clone, Debug)]

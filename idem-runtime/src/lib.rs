@@ -42,7 +42,7 @@ pub use consumer::{Consumer, ConsumerBuilder, ConsumerHandle, Health, shutdown_s
 pub use delivery::{Delivery, Property, SourceId};
 pub use execute::{Proof, execute, execute_batch};
 pub use executor::{Executed, Executor, ExecutorBuilder, StartError};
-pub use handler::{Context, FromContext, Handler, HandlerSpec, Level, State};
+pub use handler::{Context, Definition, FromContext, Handler, HandlerSpec, Level, State};
 pub use horizon::Horizon;
 /// Makes a struct usable as a field of a key.
 ///
@@ -165,9 +165,54 @@ pub use idem_macros::MessageId;
 ///   returns one value for each message, in their order.
 /// - `scope = "orders.place"`: the name under which the handler's keys live. The default is the
 ///   package and the function, as in `shop::place_order`, so a renamed function forgets what it has
-///   done unless its scope is set.
+///   done unless its scope is set, or `was` names the one that it had.
+/// - `was = "shop::place"`: scopes that the handler had earlier, separated by commas. What was done
+///   under them is done; and as long as `was` is there, each message is claimed under all of them, so
+///   that the earlier version of a service may run beside the new one. It costs a statement for each.
+///   Remove it when the earlier version has been gone for as long as claims are kept.
+/// - `decode = path`: a function `fn(&Delivery) -> Result<Message, E>` that decodes a body in place of
+///   JSON, where `E` converts into [`Failure`]. A message that it refuses is dead-lettered as
+///   `UndecodableBody` with the text of the error, or for the reason of a [`Failure::reject`].
 /// - `crate = ::path`: where this crate is, if not at `::idem_runtime`. The path is absolute or
 ///   starts with `crate::`.
+///
+/// Several of them together:
+///
+#[cfg_attr(feature = "postgres", doc = "```")]
+#[cfg_attr(not(feature = "postgres"), doc = "```ignore")]
+/// use idem_runtime::store::Postgres;
+/// use idem_runtime::{Delivery, Failure, Tx, idempotent};
+///
+/// struct Stock {
+///     article: String,
+///     pieces: i64,
+/// }
+///
+/// impl Stock {
+///     /// Reads `article;pieces`.
+///     fn from_csv(delivery: &Delivery) -> Result<Self, Failure> {
+///         let line = str::from_utf8(delivery.body())?;
+///         let (article, pieces) = line
+///             .split_once(';')
+///             .ok_or_else(|| Failure::reject("NotCsv", "a line has two columns"))?;
+///         Ok(Self { article: article.to_owned(), pieces: pieces.parse()? })
+///     }
+/// }
+///
+/// #[idempotent(level = 1, scope = "stock.count", was = "shop::count", decode = Stock::from_csv, batch)]
+/// async fn count(tx: &mut Tx<Postgres>, lines: Vec<Stock>) -> Result<(), Failure> {
+///     let (articles, pieces): (Vec<_>, Vec<_>) =
+///         lines.into_iter().map(|line| (line.article, line.pieces)).unzip();
+///     sqlx::query("INSERT INTO counts (article, pieces) SELECT * FROM unnest($1, $2)")
+///         .bind(articles)
+///         .bind(pieces)
+///         .execute(&mut **tx)
+///         .await?;
+///     Ok(())
+/// }
+/// # fn is_a_handler<H: idem_runtime::Handler<Postgres>>(_: H) {}
+/// # is_a_handler(CountHandler);
+/// ```
 ///
 /// # Requirements
 ///
@@ -175,7 +220,8 @@ pub use idem_macros::MessageId;
 /// - At levels 1 and 2 the first parameter is `&mut Tx<_>`: the claim and the handler's rows commit
 ///   together. At level 0 it may be left out.
 /// - Next comes the message, by value: a type that implements `serde::Deserialize` without
-///   borrowing. With `batch` it is a `Vec` of them, in so many words.
+///   borrowing, or with `decode` any type that is `Send`. With `batch` it is a `Vec` of them, in so
+///   many words.
 /// - Then any number of [extractors](FromContext): `&Delivery`, `State<T>`. With `batch`, `State<T>`
 ///   alone.
 /// - It returns `Result<T, E>`, where `E` converts into [`Failure`], as every error does. `Ok`
@@ -184,11 +230,16 @@ pub use idem_macros::MessageId;
 /// # Expansion
 ///
 /// The function exactly as written, the unit struct with the function's visibility, and one
-/// implementation of [`Handler`] for it: the constants, the key of a message, and the call of the
-/// function. All else is generic code of this crate.
+/// implementation of [`Definition`] for it: the constants, the key of a message, and the call of the
+/// function. All else is generic code of this crate, which is where the struct gets its [`Handler`]
+/// from. With `decode` there is an implementation of [`Decode`](delivery::Decode) more.
+///
+/// The body is there once, and nothing is moved into or out of it: editors, debuggers and lints see
+/// the function that you wrote.
 ///
 /// # Limitations
 ///
+/// - Two handlers of one scope share their keys. The compiler does not see that.
 /// - A first parameter of level 0 that is written `&mut _` is taken for the transaction; a type
 ///   alias of the whole reference is not recognized as one. Aliases of `Tx<_>` are.
 /// - Methods cannot be handlers: an attribute inside an `impl` cannot add items.

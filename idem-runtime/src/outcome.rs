@@ -39,6 +39,14 @@ impl Failure {
             Kind::Reject(rejection) => Outcome::Reject(rejection),
         }
     }
+
+    /// What it means that a message could not be decoded, which another attempt cannot help.
+    pub(crate) fn into_rejection(self, reason: &str) -> Rejection {
+        match self.0 {
+            Kind::Retry(error) => Rejection::new(reason, Chain(error.as_ref()).to_string()),
+            Kind::Reject(rejection) => rejection,
+        }
+    }
 }
 
 impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for Failure {

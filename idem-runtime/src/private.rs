@@ -1,28 +1,45 @@
 //! What generated code calls. Not for users: it changes without notice.
 
+pub use crate::delivery::{Decode, Delivery, Json};
 pub use crate::handler::{
-    Context, FromBatch, FromContext, Handler, HandlerSpec, Level, Requirements,
+    Calling, Context, Definition, FromBatch, FromContext, HandlerSpec, Level, Requirements,
 };
 pub use crate::key::{Fingerprint, KeyEncoder};
 pub use crate::message_id::{MessageIdError, Piece, message_id};
-pub use crate::outcome::{Failure, Reply};
-pub use crate::store::{NoTransaction, Store};
+pub use crate::outcome::{Failure, Rejection, Reply};
+pub use crate::store::NoTransaction;
 
-use crate::store::{Tx, Work};
+use crate::delivery::UNDECODABLE;
 
-/// Finds the store of a handler's transaction argument, also behind a type alias.
+/// A message, or why there is none.
+pub type Decoded<M> = Result<M, Rejection>;
+
+/// A function that a handler names with `decode`.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a transaction",
-    label = "expected `Tx<_>`",
-    note = "a handler takes `&mut Tx<S>` first, where `S` is the store: `Tx<Postgres>`, `Tx<Sqlite>`"
+    message = "`{Self}` does not decode `{M}`",
+    label = "expected a function of type `fn(&Delivery) -> Result<{M}, E>`",
+    note = "`E` is an error that converts into `Failure`: the message is dead-lettered with its text"
 )]
-pub trait Transaction: Work<Self::Store> {
-    /// The store that the transaction is open in.
-    type Store: Store;
+pub trait Decoder<M> {
+    /// Calls the function.
+    fn decode(self, delivery: &Delivery) -> Result<M, Failure>;
 }
 
-impl<S: Store> Transaction for Tx<S> {
-    type Store = S;
+#[diagnostic::do_not_recommend]
+impl<F, M, E> Decoder<M> for F
+where
+    F: FnOnce(&Delivery) -> Result<M, E>,
+    E: Into<Failure>,
+{
+    fn decode(self, delivery: &Delivery) -> Result<M, Failure> {
+        self(delivery).map_err(Into::into)
+    }
+}
+
+/// Decodes by a function of the user's.
+pub fn decode<M>(decoder: impl Decoder<M>, delivery: &Delivery) -> Decoded<M> {
+    let delivery = delivery.readable()?;
+    decoder.decode(delivery).map_err(|failure| failure.into_rejection(UNDECODABLE))
 }
 
 /// What a handler may return.
@@ -47,36 +64,50 @@ impl<T, E: HandlerError> HandlerResult for Result<T, E> {
     }
 }
 
-/// What the call of a handler comes to.
-pub type Called = Result<Option<Reply>, Failure>;
+/// What the call of a handler is.
+pub type Called<'a> = Result<Calling<'a>, Failure>;
 
-/// Drops what the handler returned.
-pub fn forget<R: HandlerResult>(result: R) -> Called {
-    result.finish().map(|_| None)
+/// What the call of a handler for many messages is.
+pub type BatchCalled<'a> = Result<BatchCalling<'a>, Failure>;
+
+/// Calls the handler, and drops what it returns.
+pub fn forget<'a, R: HandlerResult>(handler: impl Future<Output = R> + Send + 'a) -> Calling<'a> {
+    Box::pin(async { handler.await.finish().map(|_| None) })
 }
 
-/// Keeps what the handler returned, for duplicates.
-pub fn replay<R: HandlerResult<Value: Replayed>>(result: R) -> Called {
-    result.finish()?.reply().map(Some)
+/// Calls the handler, and keeps what it returns, for duplicates.
+pub fn replay<'a, R: HandlerResult<Value: Replayed>>(
+    handler: impl Future<Output = R> + Send + 'a,
+) -> Calling<'a> {
+    Box::pin(async { handler.await.finish()?.reply().map(Some) })
 }
 
-/// What the call of a handler for many messages comes to.
-pub type BatchCalled = Result<Vec<Option<Reply>>, Failure>;
+/// The call of a handler for many messages.
+pub type BatchCalling<'a> = Calling<'a, Vec<Option<Reply>>>;
 
-/// Drops what the handler returned.
-pub fn forget_batch<R: HandlerResult>(result: R, messages: usize) -> BatchCalled {
-    result.finish().map(|_| (0..messages).map(|_| None).collect())
+/// Calls the handler for many messages, and drops what it returns.
+pub fn forget_batch<'a, R: HandlerResult>(
+    handler: impl Future<Output = R> + Send + 'a,
+    messages: usize,
+) -> BatchCalling<'a> {
+    Box::pin(async move { handler.await.finish().map(|_| (0..messages).map(|_| None).collect()) })
 }
 
-/// Keeps what the handler returned, one value for each message, for duplicates.
-pub fn replay_batch<R: HandlerResult<Value: Replies>>(result: R, messages: usize) -> BatchCalled {
-    let replies = result.finish()?.replies()?;
-    if replies.len() != messages {
-        let returned = replies.len();
-        let problem = format!("the handler returned {returned} replies to {messages} messages");
-        return Err(Failure::from(problem));
-    }
-    Ok(replies)
+/// Calls the handler for many messages, and keeps what it returns, one value for each message, for
+/// duplicates.
+pub fn replay_batch<'a, R: HandlerResult<Value: Replies>>(
+    handler: impl Future<Output = R> + Send + 'a,
+    messages: usize,
+) -> BatchCalling<'a> {
+    Box::pin(async move {
+        let replies = handler.await.finish()?.replies()?;
+        if replies.len() != messages {
+            let returned = replies.len();
+            let problem = format!("the handler returned {returned} replies to {messages} messages");
+            return Err(Failure::from(problem));
+        }
+        Ok(replies)
+    })
 }
 
 /// Values that can be replayed, one for each message of a batch.
@@ -87,18 +118,25 @@ pub fn replay_batch<R: HandlerResult<Value: Replies>>(result: R, messages: usize
 )]
 pub trait Replies {
     /// The values as they are kept.
-    fn replies(&self) -> BatchCalled;
+    fn replies(&self) -> Result<Vec<Option<Reply>>, Failure>;
 }
 
 impl<T: Replayed> Replies for Vec<T> {
-    fn replies(&self) -> BatchCalled {
+    fn replies(&self) -> Result<Vec<Option<Reply>>, Failure> {
         self.iter().map(|value| value.reply().map(Some)).collect()
     }
 }
 
-/// What a `batch` handler comes to for one message alone.
-pub async fn alone(called: impl Future<Output = BatchCalled>) -> Called {
-    Ok(called.await?.pop().flatten())
+/// Calls a `batch` handler for one message alone.
+pub fn alone<'a, D: Definition>(
+    work: &'a mut D::Work,
+    message: D::Message,
+    context: &'a Context,
+) -> Calling<'a> {
+    Box::pin(async move {
+        let replies = D::call_batch(work, vec![message], &[context])?.await?;
+        Ok(replies.into_iter().next().flatten())
+    })
 }
 
 /// A value that can be replayed.

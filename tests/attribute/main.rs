@@ -6,6 +6,8 @@
 
 mod bench;
 mod contents;
+mod decoding;
+mod renaming;
 
 use idem_runtime::key::KeyEncoder;
 use idem_runtime::store::Sqlite;

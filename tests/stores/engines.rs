@@ -153,8 +153,11 @@ pub(crate) trait Engine: Send + Sync {
     type Guarded: Handler<Self::Store>;
     type AllAtOnce: Handler<Self::Store>;
     type Receipts: Handler<Self::Store>;
+    type Renamed: Handler<Self::Store>;
+    type RenamedReceipts: Handler<Self::Store>;
 
     const HANDLER: Self::ByKey;
+    const RENAMED: Self::Renamed;
     /// Whether a failed statement dooms its transaction.
     const ERRORS_DOOM: bool;
     /// Whether what a handler writes after it has rolled back by itself is committed at once.
@@ -346,6 +349,14 @@ on_every_engine! {
         a_message_that_says_something_else_under_the_same_key_is_a_conflict
         a_duplicate_tells_when_its_key_was_claimed
         a_reply_that_is_too_large_is_rejected_and_nothing_done;
+    renaming:
+        a_renamed_handler_meets_what_it_did_before
+        a_renamed_handler_and_the_one_that_still_runs_exclude_each_other
+        a_renamed_batch_handler_gives_the_earlier_replies
+        a_batch_that_was_done_in_part_under_the_new_name_is_told_apart
+        claims_that_were_pruned_under_an_earlier_scope_prove_nothing
+        a_consumer_keeps_the_ledger_of_earlier_scopes_too
+        an_earlier_scope_with_another_key_is_refused_at_start;
     failures:
         a_failed_handler_leaves_nothing_behind_and_may_succeed_later
         a_panic_leaves_nothing_behind

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use idem_runtime::handler::States;
+use idem_runtime::delivery::Json;
+use idem_runtime::handler::{Calling, States};
 use idem_runtime::key::KeyEncoder;
-use idem_runtime::outcome::{Reply, RetryReason};
+use idem_runtime::outcome::RetryReason;
 use idem_runtime::store::{NoTransaction, Postgres, Sqlite};
 use idem_runtime::{
-    Context, Delivery, Failure, Handler, HandlerSpec, Level, Outcome, State, Tx, execute,
-    idempotent,
+    Context, Definition, Delivery, Failure, Handler, HandlerSpec, Level, Outcome, State, Tx,
+    execute, idempotent,
 };
 use serde::Deserialize;
 use sqlx::Connection;
@@ -123,10 +124,11 @@ async fn nested_transactions_that_end_are_savepoints() {
 /// A level 2 handler written by hand, and wrongly: there is nothing to claim in.
 struct Unprotected;
 
-impl Handler<Sqlite> for Unprotected {
+impl Definition for Unprotected {
     const SPEC: HandlerSpec = HandlerSpec {
         name: "unprotected",
         scope: "test.unprotected",
+        was: &[],
         level: Level::Two,
         key: &["external_ref"],
         constraint: None,
@@ -134,17 +136,18 @@ impl Handler<Sqlite> for Unprotected {
     };
 
     type Message = Named;
+    type Decode = Json;
     type Work = NoTransaction;
 
     fn key(message: &Named, key: &mut KeyEncoder) {
         key.part(&message.external_ref);
     }
 
-    async fn call<'a>(
+    fn call<'a>(
         _: &'a mut NoTransaction,
         _: Named,
         _: &'a Context,
-    ) -> Result<Option<Reply>, Failure> {
+    ) -> Result<Calling<'a>, Failure> {
         panic!("it must not run");
     }
 }

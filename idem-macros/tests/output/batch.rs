@@ -8,21 +8,18 @@ async fn store(
 }
 #[automatically_derived]
 #[allow(deprecated)]
-impl ::idem_runtime::__private::Handler<
-    <Tx<Postgres> as ::idem_runtime::__private::Transaction>::Store,
-> for StoreHandler
-where
-    Tx<Postgres>: ::idem_runtime::__private::Transaction,
-{
+impl ::idem_runtime::__private::Definition for StoreHandler {
     const SPEC: ::idem_runtime::__private::HandlerSpec = ::idem_runtime::__private::HandlerSpec {
         name: "store",
         scope: ::core::concat!(::core::env!("CARGO_PKG_NAME"), "::", "store"),
+        was: &[],
         level: ::idem_runtime::__private::Level::Two,
         key: &["entry_no"],
         constraint: ::core::option::Option::None,
         same: &[],
     };
     type Message = Entry;
+    type Decode = ::idem_runtime::__private::Json;
     type Work = Tx<Postgres>;
     fn key(
         __message: &Self::Message,
@@ -33,36 +30,35 @@ where
     fn require(__requirements: &mut ::idem_runtime::__private::Requirements) {
         <State<Rates> as ::idem_runtime::__private::FromBatch>::require(__requirements);
     }
-    async fn call<'a>(
+    fn call<'a>(
         __work: &'a mut Self::Work,
         __message: Self::Message,
         __context: &'a ::idem_runtime::__private::Context,
-    ) -> ::idem_runtime::__private::Called {
-        let __messages = ::std::vec![__message];
-        ::idem_runtime::__private::alone(
-                Self::call_batch(__work, __messages, &[__context]),
-            )
-            .await
+    ) -> ::idem_runtime::__private::Called<'a> {
+        ::core::result::Result::Ok(
+            ::idem_runtime::__private::alone::<Self>(__work, __message, __context),
+        )
     }
-    async fn call_batch<'a>(
+    fn call_batch<'a>(
         __work: &'a mut Self::Work,
         __messages: ::std::vec::Vec<Self::Message>,
         __contexts: &'a [&'a ::idem_runtime::__private::Context],
-    ) -> ::idem_runtime::__private::BatchCalled {
+    ) -> ::idem_runtime::__private::BatchCalled<'a> {
         let __count = __messages.len();
-        ::idem_runtime::__private::forget_batch(
-            store(
+        ::core::result::Result::Ok(
+            ::idem_runtime::__private::forget_batch(
+                store(
                     __work,
                     __messages,
                     <State<
                         Rates,
                     > as ::idem_runtime::__private::FromBatch>::from_batch(__contexts)?,
-                )
-                .await,
-            __count,
+                ),
+                __count,
+            ),
         )
     }
 }
 ///The handler `store`, to register with a consumer.
-#[derive(::core::clone::Clone, ::core::marker::Copy, ::core::fmt::Debug)]
+#[allow(missing_copy_implementations, missing_debug_implementations)]
 struct StoreHandler;

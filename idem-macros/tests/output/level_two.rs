@@ -12,21 +12,18 @@ pub async fn place_order(
 }
 #[automatically_derived]
 #[allow(deprecated)]
-impl ::idem_runtime::__private::Handler<
-    <Tx<Postgres> as ::idem_runtime::__private::Transaction>::Store,
-> for PlaceOrderHandler
-where
-    Tx<Postgres>: ::idem_runtime::__private::Transaction,
-{
+impl ::idem_runtime::__private::Definition for PlaceOrderHandler {
     const SPEC: ::idem_runtime::__private::HandlerSpec = ::idem_runtime::__private::HandlerSpec {
         name: "place_order",
         scope: "orders.place",
+        was: &[],
         level: ::idem_runtime::__private::Level::Two,
         key: &["customer_id", "address.postcode"],
         constraint: ::core::option::Option::None,
         same: &[],
     };
     type Message = PlaceOrder;
+    type Decode = ::idem_runtime::__private::Json;
     type Work = Tx<Postgres>;
     fn key(
         __message: &Self::Message,
@@ -43,13 +40,14 @@ where
             Rates,
         > as ::idem_runtime::__private::FromContext<'_>>::require(__requirements);
     }
-    async fn call<'a>(
+    fn call<'a>(
         __work: &'a mut Self::Work,
         __message: Self::Message,
         __context: &'a ::idem_runtime::__private::Context,
-    ) -> ::idem_runtime::__private::Called {
-        ::idem_runtime::__private::forget(
-            place_order(
+    ) -> ::idem_runtime::__private::Called<'a> {
+        ::core::result::Result::Ok(
+            ::idem_runtime::__private::forget(
+                place_order(
                     __work,
                     __message,
                     <&Delivery as ::idem_runtime::__private::FromContext<
@@ -60,11 +58,11 @@ where
                     > as ::idem_runtime::__private::FromContext<
                         '_,
                     >>::from_context(__context)?,
-                )
-                .await,
+                ),
+            ),
         )
     }
 }
 ///The handler `place_order`, to register with a consumer.
-#[derive(::core::clone::Clone, ::core::marker::Copy, ::core::fmt::Debug)]
+#[allow(missing_copy_implementations, missing_debug_implementations)]
 pub struct PlaceOrderHandler;

@@ -7,42 +7,43 @@ pub(crate) async fn set_price(
 }
 #[automatically_derived]
 #[allow(deprecated)]
-impl<
-    __Store: ::idem_runtime::__private::Store,
-> ::idem_runtime::__private::Handler<__Store> for SetPriceHandler {
+impl ::idem_runtime::__private::Definition for SetPriceHandler {
     const SPEC: ::idem_runtime::__private::HandlerSpec = ::idem_runtime::__private::HandlerSpec {
         name: "set_price",
         scope: ::core::concat!(::core::env!("CARGO_PKG_NAME"), "::", "set_price"),
+        was: &[],
         level: ::idem_runtime::__private::Level::Zero,
         key: &[],
         constraint: ::core::option::Option::None,
         same: &[],
     };
     type Message = Price;
+    type Decode = ::idem_runtime::__private::Json;
     type Work = ::idem_runtime::__private::NoTransaction;
     fn require(__requirements: &mut ::idem_runtime::__private::Requirements) {
         <State<
             Cache,
         > as ::idem_runtime::__private::FromContext<'_>>::require(__requirements);
     }
-    async fn call<'a>(
+    fn call<'a>(
         __work: &'a mut Self::Work,
         __message: Self::Message,
         __context: &'a ::idem_runtime::__private::Context,
-    ) -> ::idem_runtime::__private::Called {
-        ::idem_runtime::__private::forget(
-            set_price(
+    ) -> ::idem_runtime::__private::Called<'a> {
+        ::core::result::Result::Ok(
+            ::idem_runtime::__private::forget(
+                set_price(
                     __message,
                     <State<
                         Cache,
                     > as ::idem_runtime::__private::FromContext<
                         '_,
                     >>::from_context(__context)?,
-                )
-                .await,
+                ),
+            ),
         )
     }
 }
 ///The handler `set_price`, to register with a consumer.
-#[derive(::core::clone::Clone, ::core::marker::Copy, ::core::fmt::Debug)]
+#[allow(missing_copy_implementations, missing_debug_implementations)]
 pub(crate) struct SetPriceHandler;

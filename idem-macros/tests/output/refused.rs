@@ -9,27 +9,27 @@ fn book(tx: &mut Tx<Postgres>, shipment: Shipment) -> Result<(), Failure> {
     "`level = 2` needs a `key`\nhelp: name the fields that identify the operation: `key = \"customer_id, external_ref\"`"
 }
 #[automatically_derived]
-impl<
-    __Store: ::idem_runtime::__private::Store,
-> ::idem_runtime::__private::Handler<__Store> for BookHandler {
+impl ::idem_runtime::__private::Definition for BookHandler {
     const SPEC: ::idem_runtime::__private::HandlerSpec = ::idem_runtime::__private::HandlerSpec {
         name: "",
         scope: "",
+        was: &[],
         level: ::idem_runtime::__private::Level::Zero,
         key: &[],
         constraint: ::core::option::Option::None,
         same: &[],
     };
     type Message = ();
+    type Decode = ::idem_runtime::__private::Json;
     type Work = ::idem_runtime::__private::NoTransaction;
-    async fn call<'a>(
+    fn call<'a>(
         _: &'a mut Self::Work,
         _: Self::Message,
         _: &'a ::idem_runtime::__private::Context,
-    ) -> ::idem_runtime::__private::Called {
-        ::core::future::pending().await
+    ) -> ::idem_runtime::__private::Called<'a> {
+        loop {}
     }
 }
 ///The handler `book`, to register with a consumer.
-#[derive(::core::clone::Clone, ::core::marker::Copy, ::core::fmt::Debug)]
+#[allow(missing_copy_implementations, missing_debug_implementations)]
 struct BookHandler;

@@ -4,21 +4,18 @@ async fn charge(tx: &mut Tx<Postgres>, order: Order) -> Result<Receipt, Failure>
 }
 #[automatically_derived]
 #[allow(deprecated)]
-impl ::idem_runtime::__private::Handler<
-    <Tx<Postgres> as ::idem_runtime::__private::Transaction>::Store,
-> for ChargeHandler
-where
-    Tx<Postgres>: ::idem_runtime::__private::Transaction,
-{
+impl ::idem_runtime::__private::Definition for ChargeHandler {
     const SPEC: ::idem_runtime::__private::HandlerSpec = ::idem_runtime::__private::HandlerSpec {
         name: "charge",
         scope: ::core::concat!(::core::env!("CARGO_PKG_NAME"), "::", "charge"),
+        was: &[],
         level: ::idem_runtime::__private::Level::Two,
         key: &["order_no"],
         constraint: ::core::option::Option::None,
         same: &["amount_cents", "payer.iban"],
     };
     type Message = Order;
+    type Decode = ::idem_runtime::__private::Json;
     type Work = Tx<Postgres>;
     fn key(
         __message: &Self::Message,
@@ -33,14 +30,16 @@ where
         __same.field("amount_cents", &__message.amount_cents);
         __same.field("payer.iban", &__message.payer.iban);
     }
-    async fn call<'a>(
+    fn call<'a>(
         __work: &'a mut Self::Work,
         __message: Self::Message,
         __context: &'a ::idem_runtime::__private::Context,
-    ) -> ::idem_runtime::__private::Called {
-        ::idem_runtime::__private::replay(charge(__work, __message).await)
+    ) -> ::idem_runtime::__private::Called<'a> {
+        ::core::result::Result::Ok(
+            ::idem_runtime::__private::replay(charge(__work, __message)),
+        )
     }
 }
 ///The handler `charge`, to register with a consumer.
-#[derive(::core::clone::Clone, ::core::marker::Copy, ::core::fmt::Debug)]
+#[allow(missing_copy_implementations, missing_debug_implementations)]
 struct ChargeHandler;

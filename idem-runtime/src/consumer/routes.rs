@@ -211,18 +211,23 @@ impl<S: Store> RoutesDescription<S> {
     }
 
     fn scope_problems(&self) -> Vec<String> {
-        let mut first: BTreeMap<&str, &str> = BTreeMap::new();
+        let mut first: BTreeMap<&str, (&str, bool)> = BTreeMap::new();
         let mut problems = Vec::new();
         for spec in self.handlers.iter().map(Registered::spec) {
-            match first.get(spec.scope) {
-                Some(other) => problems.push(format!(
-                    "handlers `{other}` and `{}` have the same scope, `{}`: what one has done would \
-                     count as done for the other; set another `scope` on one of them",
-                    spec.name, spec.scope
-                )),
-                None => {
-                    first.insert(spec.scope, spec.name);
-                }
+            for scope in spec.scopes() {
+                let Some((other, is_own)) = first.insert(scope, (spec.name, scope == spec.scope))
+                else {
+                    continue;
+                };
+                let advice = match is_own && scope == spec.scope {
+                    true => "",
+                    false => ", or take it out of `was`",
+                };
+                problems.push(format!(
+                    "handlers `{other}` and `{}` have the same scope, `{scope}`: what one has done \
+                     would count as done for the other; set another `scope` on one of them{advice}",
+                    spec.name
+                ));
             }
         }
         problems

@@ -24,15 +24,15 @@ use tokio::time::{Instant, sleep};
 
 use super::*;
 use crate::broker::{BrokerError, LockId, Locked, Receiver, Settler};
-use crate::delivery::{Delivery, SourceId};
-use crate::handler::{Context, Handler, HandlerSpec, Level, State};
+use crate::delivery::{Delivery, Json, SourceId};
+use crate::handler::{Calling, Context, Definition, HandlerSpec, Level, State};
 use crate::handler::{FromContext, Requirements};
 use crate::horizon::{Horizon, Retention};
 use crate::key::{Digest, KeyEncoder, KeyValue};
 use crate::outcome::{Chain, Failure, Reply};
 use crate::settle::Settlement;
 use crate::store::{
-    Claim, Claimed, Constraint, Earlier, Fault, Names, ScopeKeys, StoreError, Work,
+    AnyWork, Claim, Claimed, Constraint, Earlier, Fault, Names, ScopeKeys, StoreError, Work,
 };
 
 const LOCK: Duration = Duration::from_secs(10);
@@ -206,6 +206,8 @@ struct ScriptedWork {
     claims: Arc<Mutex<VecDeque<Claimed>>>,
     slowness: Duration,
 }
+
+impl AnyWork for ScriptedWork {}
 
 impl Work<ScriptedStore> for ScriptedWork {
     async fn begin(store: &ScriptedStore) -> Result<Self, StoreError> {
@@ -386,10 +388,11 @@ struct Running {
 
 struct Obedient;
 
-impl Handler<ScriptedStore> for Obedient {
+impl Definition for Obedient {
     const SPEC: HandlerSpec = HandlerSpec {
         name: "obey",
         scope: "test::obey",
+        was: &[],
         level: Level::Two,
         key: &["then"],
         constraint: None,
@@ -397,6 +400,7 @@ impl Handler<ScriptedStore> for Obedient {
     };
 
     type Message = Instruction;
+    type Decode = Json;
     type Work = ScriptedWork;
 
     fn key(message: &Instruction, key: &mut KeyEncoder) {
@@ -409,22 +413,24 @@ impl Handler<ScriptedStore> for Obedient {
         <State<Running> as FromContext<'_>>::require(requirements);
     }
 
-    async fn call<'a>(
+    fn call<'a>(
         _: &'a mut ScriptedWork,
         message: Instruction,
         context: &'a Context,
-    ) -> Result<Option<Reply>, Failure> {
+    ) -> Result<Calling<'a>, Failure> {
         let State(running) = State::<Running>::from_context(context)?;
-        let now = running.now.fetch_add(1, Ordering::SeqCst) + 1;
-        running.most.fetch_max(now, Ordering::SeqCst);
-        sleep(Duration::from_secs(message.seconds)).await;
-        running.now.fetch_sub(1, Ordering::SeqCst);
-        match message.then.as_str() {
-            "fail" => Err("the shop is closed".into()),
-            "reject" => Err(Failure::reject("UnknownCurrency", "no such currency: XXX")),
-            "panic" => panic!("boom"),
-            _ => Ok(None),
-        }
+        Ok(Box::pin(async move {
+            let now = running.now.fetch_add(1, Ordering::SeqCst) + 1;
+            running.most.fetch_max(now, Ordering::SeqCst);
+            sleep(Duration::from_secs(message.seconds)).await;
+            running.now.fetch_sub(1, Ordering::SeqCst);
+            match message.then.as_str() {
+                "fail" => Err("the shop is closed".into()),
+                "reject" => Err(Failure::reject("UnknownCurrency", "no such currency: XXX")),
+                "panic" => panic!("boom"),
+                _ => Ok(None),
+            }
+        }))
     }
 }
 

@@ -35,12 +35,14 @@ pub(crate) async fn enter_ledger<S: Store>(
     if spec.level == Level::Zero {
         return Ok(());
     }
-    let keys = ScopeKeys {
-        scope: spec.scope.to_owned(),
-        level: i16::from(spec.level.number()),
-        key: spec.key.join(", "),
-    };
-    store::register(store, &keys).await?;
+    for scope in spec.scopes() {
+        let keys = ScopeKeys {
+            scope: scope.to_owned(),
+            level: i16::from(spec.level.number()),
+            key: spec.key.join(", "),
+        };
+        store::register(store, &keys).await?;
+    }
     match spec.constraint {
         Some(constraint) => {
             store::constraint(store, constraint, spec.key, spec.same).await?;
@@ -48,9 +50,11 @@ pub(crate) async fn enter_ledger<S: Store>(
         None => store::try_claim(store, spec.scope).await?,
     }
     if let Some(retention) = retention {
-        store::keep_alive(store, spec.scope, retention).await?;
-        // Deletes nothing, and needs all that it takes to delete.
-        store::prune(store, spec.scope, 0).await?;
+        for scope in spec.scopes() {
+            store::keep_alive(store, scope, retention).await?;
+            // Deletes nothing, and needs all that it takes to delete.
+            store::prune(store, scope, 0).await?;
+        }
     }
     Ok(())
 }
@@ -86,11 +90,14 @@ impl<S: Store> Shared<S> {
         let shared = Arc::clone(self);
         tasks.spawn(async move { shared.watch_database().await });
         for spec in self.routes.handlers().iter().map(|handler| handler.spec()) {
-            if let (Some(retention), Level::One | Level::Two) = (self.retention, spec.level) {
+            let (Some(retention), Level::One | Level::Two) = (self.retention, spec.level) else {
+                continue;
+            };
+            for scope in spec.scopes() {
                 let shared = Arc::clone(self);
-                tasks.spawn(async move { shared.keep_alive(spec.scope, retention).await });
+                tasks.spawn(async move { shared.keep_alive(scope, retention).await });
                 let shared = Arc::clone(self);
-                tasks.spawn(async move { shared.keep_pruned(spec.scope).await });
+                tasks.spawn(async move { shared.keep_pruned(scope).await });
             }
         }
         tasks

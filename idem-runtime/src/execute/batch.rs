@@ -41,10 +41,11 @@ struct Member<'a> {
 }
 
 impl Member<'_> {
-    fn claim(&self) -> Option<&Claim> {
+    /// One for each scope of the handler.
+    fn claims(&self) -> &[Claim] {
         match &self.identity {
-            Identity::Claim(claim) => Some(claim),
-            Identity::None | Identity::Guarded(_) => None,
+            Identity::Claims(claims) => claims,
+            Identity::None | Identity::Guarded(_) => &[],
         }
     }
 }
@@ -114,7 +115,7 @@ fn gather<'a, H: Handler<S>, S: Store>(
         match prepare::<H, S>(context.delivery()) {
             Ok((message, identity)) => {
                 let member = Member { index, context, identity };
-                if member.claim().is_none_or(|claim| seen.insert(claim.digest)) {
+                if member.claims().iter().all(|claim| seen.insert(claim.digest)) {
                     messages.push(message);
                     members.push(member);
                 }
@@ -133,56 +134,78 @@ async fn run<H: Handler<S>, S: Store>(
     members: Vec<Member<'_>>,
 ) -> Option<Ran> {
     let mut ran = Ran::default();
-    let claimed = claim(work, &members).await.ok()?;
+    let earlier = take_all::<H, S>(work, &members).await?;
     let (mut new, mut new_messages, mut contexts) = (vec![], vec![], vec![]);
-    for ((message, member), claimed) in messages.into_iter().zip(members).zip(claimed) {
-        match (claimed, member.claim()) {
-            (Claimed::Ours, claim) => {
-                if let Some(claim) = claim {
-                    is_provable(work, claim, member.context.delivery()).await.ok()?;
-                }
-                new.push((member.index, claim.map(|claim| claim.digest)));
-                new_messages.push(message);
+    for ((message, member), earlier) in messages.into_iter().zip(members).zip(earlier) {
+        match earlier {
+            None => {
                 contexts.push(member.context);
+                new_messages.push(message);
+                new.push(member);
             }
-            (Claimed::Before(earlier), Some(claim)) => {
-                ran.earlier.push((member.index, met(claim, earlier)));
-            }
-            (Claimed::Before(_), None) | (Claimed::Busy, _) => return None,
+            Some(outcome) => ran.earlier.push((member.index, outcome)),
         }
     }
     if new.is_empty() {
         return Some(ran);
     }
     let limit = contexts.iter().filter_map(|context| context.handler_timeout()).min();
-    let called = async { H::call_batch(work, new_messages, &contexts).await };
+    let called = async { H::call_batch(work, new_messages, &contexts)?.await };
     let replies = contained(called, limit).await.ok()?;
     keep(work, &new, &replies).await.ok()?;
-    ran.new = new.into_iter().map(|(index, _)| index).zip(replies).collect();
+    ran.new = new.into_iter().map(|member| member.index).zip(replies).collect();
     Some(ran)
 }
 
-async fn claim<S: Store>(
-    work: &mut impl Work<S>,
+/// Takes all that is new, and says what the others came to.
+///
+/// The scopes of the handler come one after the other, and a member that was handled under one of
+/// them is claimed under no other.
+async fn take_all<H: Handler<S>, S: Store>(
+    work: &mut H::Work,
     members: &[Member<'_>],
-) -> Result<Vec<Claimed>, StoreError> {
-    let claims: Vec<&Claim> = members.iter().filter_map(Member::claim).collect();
-    if !claims.is_empty() {
-        return work.claim_many(&claims).await;
-    }
+) -> Option<Vec<Option<Outcome>>> {
+    let mut earlier: Vec<Option<Outcome>> = members.iter().map(|_| None).collect();
     if members.iter().any(|member| matches!(member.identity, Identity::Guarded(_))) {
-        work.mark().await?;
+        work.mark().await.ok()?;
     }
-    Ok(members.iter().map(|_| Claimed::Ours).collect())
+    let scopes = members.iter().map(|member| member.claims().len()).max().unwrap_or(0);
+    for scope in 0..scopes {
+        let mut taken: Vec<_> = members
+            .iter()
+            .zip(&mut earlier)
+            .filter(|(_, earlier)| earlier.is_none())
+            .filter_map(|(member, earlier)| Some((member, member.claims().get(scope)?, earlier)))
+            .collect();
+        if taken.is_empty() {
+            break;
+        }
+        let claims: Vec<&Claim> = taken.iter().map(|(_, claim, _)| *claim).collect();
+        let claimed = work.claim_many(&claims).await.ok()?;
+        for ((member, claim, earlier), claimed) in taken.iter_mut().zip(claimed) {
+            match claimed {
+                Claimed::Ours => is_provable(work, claim, member.context.delivery()).await.ok()?,
+                // It is claimed under an earlier scope by now, which is not to be committed.
+                Claimed::Before(_) if scope > 0 => return None,
+                Claimed::Before(before) => **earlier = Some(met(claim, before)),
+                Claimed::Busy => return None,
+            }
+        }
+    }
+    Some(earlier)
 }
 
+/// Keeps the replies with all claims of their messages.
 async fn keep<S: Store>(
     work: &mut impl Work<S>,
-    new: &[(usize, Option<Digest>)],
+    new: &[Member<'_>],
     replies: &[Option<Reply>],
 ) -> Result<(), StoreError> {
-    let kept = new.iter().zip(replies);
-    let kept: Vec<(Digest, &Reply)> =
-        kept.filter_map(|((_, digest), reply)| Some(((*digest)?, reply.as_ref()?))).collect();
+    let kept: Vec<(Digest, &Reply)> = new
+        .iter()
+        .zip(replies)
+        .filter_map(|(member, reply)| Some((member, reply.as_ref()?)))
+        .flat_map(|(member, reply)| member.claims().iter().map(move |claim| (claim.digest, reply)))
+        .collect();
     if kept.is_empty() { Ok(()) } else { work.keep(&kept).await }
 }

@@ -256,6 +256,18 @@ impl<S: Store> fmt::Debug for Tx<S> {
     }
 }
 
+/// What a handler runs in, whatever its store.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a transaction",
+    label = "expected `Tx<_>`",
+    note = "a handler takes `&mut Tx<S>` first, where `S` is the store: `Tx<Postgres>`, `Tx<Sqlite>`"
+)]
+pub trait AnyWork: Send {}
+
+impl<S: Store> AnyWork for Tx<S> {}
+
+impl AnyWork for NoTransaction {}
+
 /// What a handler runs in: a transaction, or at level 0 nothing at all.
 ///
 /// `begin` and `commit` run to their end even when the caller's future is dropped: a cancelled

@@ -9,6 +9,7 @@ pub(crate) mod own_loops;
 pub(crate) mod pools;
 pub(crate) mod processes;
 pub(crate) mod pruning;
+pub(crate) mod renaming;
 pub(crate) mod replies;
 pub(crate) mod start;
 pub(crate) mod timeouts;

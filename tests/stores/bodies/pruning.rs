@@ -18,18 +18,18 @@ fn keys(scope: &str) -> ScopeKeys {
     ScopeKeys { scope: scope.to_owned(), level: 2, key: "customer_id, external_ref".to_owned() }
 }
 
-fn hours(hours: u64) -> Duration {
+pub(super) fn hours(hours: u64) -> Duration {
     Duration::from_secs(hours * 3600)
 }
 
 /// A consumer of the scope starts, and declares that its claims are kept for so long.
-async fn start<E: Engine>(engine: &E, scope: &str, kept: Duration) {
+pub(super) async fn start<E: Engine>(engine: &E, scope: &str, kept: Duration) {
     engine.store().register(&keys(scope)).await.expect("registered");
     let retention = Retention { horizon: hours(1), kept };
     engine.store().keep_alive(scope, retention).await.expect("kept alive");
 }
 
-async fn pruned<E: Engine>(engine: &E) -> Pruned {
+pub(super) async fn pruned<E: Engine>(engine: &E) -> Pruned {
     prune(engine.store(), None, |_| {}).await.expect("pruned")
 }
 

@@ -38,7 +38,7 @@ pub(super) async fn start<E: Engine>(
 }
 
 /// What a consumer says that refuses to start with this store.
-async fn refusal<E: Engine>(
+pub(super) async fn refusal<E: Engine>(
     engine: &E,
     store: &E::Store,
     handler: impl Handler<E::Store>,

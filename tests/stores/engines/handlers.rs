@@ -67,6 +67,40 @@ macro_rules! handlers {
             Ok((missing..orders.len()).map(|_| fastrand::i64(..)).collect())
         }
 
+        /// `by_key` after it was renamed.
+        #[idempotent(
+            key = "customer_id, external_ref",
+            scope = "test.place.renamed",
+            was = "test.place"
+        )]
+        pub(crate) async fn renamed(
+            tx: &mut Tx<$store>,
+            order: Order,
+            State(gate): State<Gate>,
+            State(store): State<$store>,
+        ) -> Result<(), Failure> {
+            insert_and(tx, order, gate, &store).await
+        }
+
+        /// `receipts` after it was renamed twice.
+        #[idempotent(
+            key = "customer_id, external_ref",
+            same = "amount_cents, currency",
+            replay,
+            batch,
+            scope = "test.receipt.third",
+            was = "test.receipt, test.receipt.second"
+        )]
+        pub(crate) async fn renamed_receipts(
+            tx: &mut Tx<$store>,
+            orders: Vec<Priced>,
+        ) -> Result<Vec<i64>, Failure> {
+            for order in &orders {
+                insert(tx, order.customer_id, &order.external_ref).await?;
+            }
+            Ok(orders.iter().map(|_| fastrand::i64(..)).collect())
+        }
+
         /// Its own table says what was done. It inserts twice for 13 cents, breaks another constraint
         /// for 14, and ends its transaction for 15.
         #[idempotent(

@@ -41,8 +41,11 @@ impl super::Engine for OnSqlite {
     type Guarded = GuardedHandler;
     type AllAtOnce = AllAtOnceHandler;
     type Receipts = ReceiptsHandler;
+    type Renamed = RenamedHandler;
+    type RenamedReceipts = RenamedReceiptsHandler;
 
     const HANDLER: ByKeyHandler = ByKeyHandler;
+    const RENAMED: RenamedHandler = RenamedHandler;
     const ERRORS_DOOM: bool = false;
     const GOES_ON_WITHOUT_TRANSACTION: bool = true;
     const KNOWS_FATES: bool = false;

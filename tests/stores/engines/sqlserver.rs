@@ -75,8 +75,11 @@ impl super::Engine for OnSqlServer {
     type Guarded = GuardedHandler;
     type AllAtOnce = AllAtOnceHandler;
     type Receipts = ReceiptsHandler;
+    type Renamed = RenamedHandler;
+    type RenamedReceipts = RenamedReceiptsHandler;
 
     const HANDLER: ByKeyHandler = ByKeyHandler;
+    const RENAMED: RenamedHandler = RenamedHandler;
     const ERRORS_DOOM: bool = true;
     const GOES_ON_WITHOUT_TRANSACTION: bool = false;
     const KNOWS_FATES: bool = true;

@@ -13,11 +13,11 @@ struct Shipment {
 }
 
 #[idempotent(key = "customer_id, external_ref")]
-async fn book(tx: &mut Sqlite, shipment: Shipment) -> Result<(), Failure> {
+async fn book(tx: &mut u64, shipment: Shipment) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn calls(tx: &mut Sqlite, shipment: Shipment) {
+async fn calls(tx: &mut u64, shipment: Shipment) {
     let _ = book(tx, shipment).await;
 }
 

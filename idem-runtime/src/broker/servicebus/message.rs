@@ -284,7 +284,7 @@ pub(super) mod tests {
             (Body::Sequence(Batch::from(vec![AmqpSequence(vec![Value::Int(7)])])), "sequence"),
         ];
         for (body, expected) in cases {
-            let rejection = read(&raw(body)).decode::<serde_json::Value>().unwrap_err();
+            let rejection = read(&raw(body)).readable().unwrap_err();
             assert_eq!(rejection.reason(), "UnreadableBody");
             assert!(rejection.description().contains(expected), "{rejection}");
         }

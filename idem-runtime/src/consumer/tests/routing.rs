@@ -18,12 +18,16 @@ impl Calls {
 
 macro_rules! recording_handler {
     ($handler:ident, $name:literal, $scope:literal, $level:ident, $work:ty) => {
+        recording_handler!($handler, $name, $scope, [], $level, $work);
+    };
+    ($handler:ident, $name:literal, $scope:literal, $was:expr, $level:ident, $work:ty) => {
         struct $handler;
 
-        impl Handler<ScriptedStore> for $handler {
+        impl Definition for $handler {
             const SPEC: HandlerSpec = HandlerSpec {
                 name: $name,
                 scope: $scope,
+                was: &$was,
                 level: Level::$level,
                 key: &[],
                 constraint: None,
@@ -31,24 +35,25 @@ macro_rules! recording_handler {
             };
 
             type Message = serde_json::Value;
+            type Decode = Json;
             type Work = $work;
 
             fn require(requirements: &mut Requirements) {
                 <State<Calls> as FromContext<'_>>::require(requirements);
             }
 
-            async fn call<'a>(
+            fn call<'a>(
                 _: &'a mut $work,
                 message: serde_json::Value,
                 context: &'a Context,
-            ) -> Result<Option<Reply>, Failure> {
+            ) -> Result<Calling<'a>, Failure> {
                 let State(calls) = State::<Calls>::from_context(context)?;
                 let id = context.delivery().message_id().unwrap_or_default().to_owned();
                 calls.0.lock().unwrap().push(($name, id));
-                match message["then"] == "fail" {
-                    true => Err("the shop is closed".into()),
-                    false => Ok(None),
-                }
+                let fails = message["then"] == "fail";
+                Ok(Box::pin(async move {
+                    if fails { Err("the shop is closed".into()) } else { Ok(None) }
+                }))
             }
         }
     };
@@ -57,6 +62,7 @@ macro_rules! recording_handler {
 recording_handler!(Place, "place", "test::place", One, ScriptedWork);
 recording_handler!(Cancel, "cancel", "test::cancel", One, ScriptedWork);
 recording_handler!(Log, "log", "test::log", Zero, NoTransaction);
+recording_handler!(Placed, "placed", "test::placed", ["test::place"], One, ScriptedWork);
 recording_handler!(OtherPlace, "other_place", "test::place", One, ScriptedWork);
 
 fn with_subject(lock: u64, subject: &str) -> Result<Locked, BrokerError> {
@@ -252,6 +258,29 @@ fn routes_that_contradict_each_other_are_refused_with_all_problems_at_once() {
     let state = &error.problems()[7];
     assert!(state.contains("Calls"), "{state}");
     assert_eq!(error.problems().len(), 8, "the missing state is said once: {error}");
+}
+
+#[test]
+fn an_earlier_scope_that_is_another_handlers_is_refused() {
+    let bench = Bench::new(vec![]);
+    let builder = bench.builder_without_handler().state(Calls::default());
+    let error = builder.route("a", Place).route("b", Placed).build().expect_err("must be refused");
+    let expected = "handlers `place` and `placed` have the same scope, `test::place`: what one has \
+        done would count as done for the other; set another `scope` on one of them, or take it out \
+        of `was`";
+    assert_eq!(error.problems(), [expected]);
+}
+
+/// Its claims are to be kept, and pruned, for as long as anybody makes some.
+#[tokio::test(start_paused = true)]
+async fn the_ledger_of_an_earlier_scope_is_kept_too() {
+    let mut bench = Bench::new(vec![vec![locked(1, 1, 0, "ok")]]);
+    let builder = bench.builder_without_handler().state(Calls::default()).handler(Placed);
+    let horizon = Horizon { dead_letter_age_max: DAY, resend_window: DAY };
+    bench.run_until_told(builder.horizon(horizon), 1).await;
+    let scopes: BTreeSet<_> = ["test::place", "test::placed"].map(str::to_owned).into();
+    assert_eq!(*bench.store.scopes_alive.lock().unwrap(), scopes);
+    assert_eq!(*bench.store.scopes_pruned.lock().unwrap(), scopes);
 }
 
 #[test]

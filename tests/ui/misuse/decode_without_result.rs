@@ -1,0 +1,32 @@
+//! A decoding function that cannot fail.
+
+#![allow(unused)]
+
+use idem_runtime::broker::Source;
+use idem_runtime::store::Sqlite;
+use idem_runtime::{ConsumerBuilder, Delivery, Failure, Tx, idempotent};
+
+#[derive(serde::Deserialize)]
+struct Shipment {
+    customer_id: i64,
+    external_ref: String,
+}
+
+fn decode(delivery: &Delivery) -> Shipment {
+    Shipment { customer_id: 7, external_ref: String::new() }
+}
+
+#[idempotent(key = "customer_id, external_ref", decode = decode)]
+async fn book(tx: &mut Tx<Sqlite>, shipment: Shipment) -> Result<(), Failure> {
+    Ok(())
+}
+
+async fn calls(tx: &mut Tx<Sqlite>, shipment: Shipment) {
+    let _ = book(tx, shipment).await;
+}
+
+fn registers<B: Source>(builder: ConsumerBuilder<B, Sqlite>) {
+    builder.handler(BookHandler);
+}
+
+fn main() {}
