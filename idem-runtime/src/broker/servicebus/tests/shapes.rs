@@ -5,10 +5,16 @@ use serde::Deserialize;
 use super::raw::{data, properties, send_sections, sequence, text, value};
 use super::support::{complete, receive, start_with_orders};
 use crate::broker::{Receiver, Settler, Source};
+use crate::delivery::{Decode, Delivery, Json};
+use crate::outcome::Rejection;
 
 #[derive(Debug, Deserialize, PartialEq)]
 struct Order {
     number: i64,
+}
+
+fn decode(delivery: &Delivery) -> Result<Order, Rejection> {
+    Json::decode(delivery)
 }
 
 const JSON: &str = r#"{"number": 7}"#;
@@ -31,7 +37,7 @@ async fn bodies_of_every_shape_are_read_or_rejected_with_a_reason() {
         let sections: Vec<_> = sections.iter().map(Vec::as_slice).collect();
         send_sections(&emulator, &sections).await;
         let locked = receive(&mut receiver).await;
-        assert_eq!(locked.delivery.decode::<Order>(), Ok(Order { number: 7 }));
+        assert_eq!(decode(&locked.delivery), Ok(Order { number: 7 }));
         receiver.settler().settle(locked.lock, complete()).await.unwrap();
     }
     let utf_16: Vec<u8> = "\u{feff}{}".encode_utf16().flat_map(|unit| unit.to_le_bytes()).collect();
@@ -50,14 +56,14 @@ async fn bodies_of_every_shape_are_read_or_rejected_with_a_reason() {
     for (body, reason, description) in bad {
         send_sections(&emulator, &[&body]).await;
         let locked = receive(&mut receiver).await;
-        let rejection = locked.delivery.decode::<Order>().unwrap_err();
+        let rejection = decode(&locked.delivery).unwrap_err();
         assert_eq!(rejection.reason(), reason, "{rejection}");
         assert!(rejection.description().contains(description), "{rejection}");
         receiver.settler().settle(locked.lock, complete()).await.unwrap();
     }
     send_sections(&emulator, &[&properties(&text("no body"))]).await;
     let locked = receive(&mut receiver).await;
-    assert_eq!(locked.delivery.decode::<Order>().unwrap_err().reason(), "EmptyBody");
+    assert_eq!(decode(&locked.delivery).unwrap_err().reason(), "EmptyBody");
 }
 
 /// C-10: ids of other types than text have one text each; an empty one is none.
