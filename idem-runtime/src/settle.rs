@@ -24,7 +24,7 @@ pub(crate) enum Standing {
     /// The broker dead-letters it, and can only say that its deliveries were used up.
     Last,
     /// It comes again, however often: it is in the dead-letter queue, and there is no other place
-    /// to move it to.
+    /// to move it to. It is left there, so that its lock makes the pause before it comes.
     DeadLettered,
 }
 
@@ -38,14 +38,16 @@ pub(crate) fn settlement(outcome: Outcome, standing: Standing) -> Settlement {
         (Outcome::Conflict(conflict), Standing::Earlier | Standing::Last) => {
             Settlement::DeadLetter(Rejection::new("IdempotencyConflict", conflict.to_string()))
         }
-        // Given back it would come again at once, and be rejected again at once.
-        (Outcome::Reject(_) | Outcome::Conflict(_), Standing::DeadLettered) => Settlement::Leave,
         // The message did nothing wrong: it is given back as often as it takes.
         (Outcome::Retry(RetryReason::NotStarted(_)), _) => Settlement::Abandon,
+        // Given back it would come again at once, before all others, and fail again at once.
+        (Outcome::Reject(_) | Outcome::Conflict(_) | Outcome::Retry(_), Standing::DeadLettered) => {
+            Settlement::Leave
+        }
         (Outcome::Retry(reason), Standing::Last) => {
             Settlement::DeadLetter(Rejection::new("DeliveriesExhausted", reason.to_string()))
         }
-        (Outcome::Retry(_), Standing::Earlier | Standing::DeadLettered) => Settlement::Abandon,
+        (Outcome::Retry(_), Standing::Earlier) => Settlement::Abandon,
         // Whoever holds the key may still fail, so a busy message is never dead-lettered by us.
         (Outcome::Busy, _) => Settlement::Abandon,
         // The commit may have happened: only the claim, met by the next delivery, can tell.
@@ -92,11 +94,11 @@ mod tests {
             (&duplicate, ["complete", "complete", "complete"]),
             (&conflict, [DISAGREES, DISAGREES, "leave"]),
             (&busy, ["abandon", "abandon", "abandon"]),
-            (&failed, ["abandon", "dead-letter DeliveriesExhausted", "abandon"]),
-            (&panicked, ["abandon", "dead-letter DeliveriesExhausted", "abandon"]),
-            (&hung, ["abandon", "dead-letter DeliveriesExhausted", "abandon"]),
+            (&failed, ["abandon", "dead-letter DeliveriesExhausted", "leave"]),
+            (&panicked, ["abandon", "dead-letter DeliveriesExhausted", "leave"]),
+            (&hung, ["abandon", "dead-letter DeliveriesExhausted", "leave"]),
             (&not_started, ["abandon", "abandon", "abandon"]),
-            (&not_committed, ["abandon", "dead-letter DeliveriesExhausted", "abandon"]),
+            (&not_committed, ["abandon", "dead-letter DeliveriesExhausted", "leave"]),
             (&rejected, ["dead-letter UnknownCurrency", "dead-letter UnknownCurrency", "leave"]),
             (&in_doubt, ["leave", "leave", "leave"]),
         ];

@@ -5,6 +5,7 @@
 mod axum_service;
 mod bench;
 mod cases;
+mod dead_letters;
 mod duplicates;
 mod health;
 mod hot_key;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::batches::Batches;
 use super::handle::{Alive, Control};
 use super::places::Places;
+use super::refused::Refused;
 use super::routes::RoutesDescription;
 use super::{Consumer, Counters, Limits, Shared};
 use crate::broker::Source;
@@ -228,6 +229,7 @@ impl<B: Source, S: Store> ConsumerBuilder<B, S> {
             limits: self.limits,
             places: Places::new(self.limits.in_flight_max),
             busy_keys: BusyKeys::default(),
+            refused: Refused::default(),
             retention,
             from_dead_letters: self.source.is_dead_letter_queue(),
             counters,

@@ -13,6 +13,7 @@ mod handle;
 mod health;
 mod places;
 mod process;
+mod refused;
 mod registry;
 mod renewal;
 mod routes;
@@ -44,6 +45,7 @@ use crate::store::Store;
 use batches::Waiting;
 use handle::{Alive, Control};
 use places::Places;
+use refused::Refused;
 use registry::Registered;
 use routes::Routes;
 
@@ -73,6 +75,8 @@ struct Shared<S: Store> {
     /// How long claims are kept; for ever, if absent.
     retention: Option<Retention>,
     from_dead_letters: bool,
+    /// Dead letters that are not handled again.
+    refused: Refused,
     counters: Arc<Counters>,
     /// What the consumer has been told to do, and how it is.
     control: Arc<Control>,

@@ -40,6 +40,10 @@ async fn handle_and_settle<S: Store>(
 ) {
     let Locked { delivery, lock, lock_remaining } = locked;
     let unsettled = Unsettled::new(&settler, lock);
+    if shared.refused.contains(&delivery) {
+        unsettled.settle(Settlement::Leave).await.ok();
+        return;
+    }
     let mut place = Place::new(&shared.places, place, &settler, lock);
     let context = shared.context(delivery).among(shared.busy_keys.enter());
     let hold = Hold::new();
@@ -111,9 +115,14 @@ impl<S: Store> Shared<S> {
         if let Some(asker) = context.asker() {
             asker.leave();
         }
-        let comes_again = self.standing(context.delivery()) != Standing::Last;
-        if matches!(outcome, Outcome::Retry(_)) && comes_again {
-            self.pause(GIVEN_BACK.after(context.delivery().delivery_count()), hold).await;
+        let delivery = context.delivery();
+        let standing = self.standing(delivery);
+        if standing == Standing::Earlier && matches!(outcome, Outcome::Retry(_)) {
+            self.pause(GIVEN_BACK.after(delivery.delivery_count()), hold).await;
+        }
+        let is_rejected = matches!(outcome, Outcome::Reject(_) | Outcome::Conflict(_));
+        if standing == Standing::DeadLettered && is_rejected {
+            self.refused.insert(delivery);
         }
         outcome
     }

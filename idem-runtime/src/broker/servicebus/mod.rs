@@ -137,9 +137,11 @@ impl Queue {
     /// The dead letters, as a source of its own. Its id is that of the queue, so that a
     /// message keeps its level 1 key when it is handled from there.
     ///
-    /// A dead letter that fails again is given back after a pause, and one that is rejected again
-    /// stays locked until its lock ends: there is no other place for either. As many of these as
-    /// may be in flight hide the ones behind them, so remove what can never be handled.
+    /// There is no other place for a dead letter that is not handled, so it stays. It is left under
+    /// its lock, which lets those behind it pass, and comes again when the lock has run out: one that
+    /// failed is then tried again, one that was rejected again is not, as long as the consumer runs.
+    /// The next run handles it once more. More than [512](super::ASIDE_MAX) such letters hide the
+    /// ones behind them: remove what can never be handled.
     #[must_use]
     pub fn dead_letters(mut self) -> Self {
         self.is_dead_letters = true;

@@ -40,7 +40,7 @@ pub(super) type Reply<T> = oneshot::Sender<Result<T, BrokerError>>;
 /// Dropping it is as good as [`close`](Receiver::close), only that nobody waits.
 ///
 /// At most `prefetch` messages are held by whoever received them, and [`ASIDE_MAX`] that were set
-/// aside. As many as `prefetch` again may wait in the
+/// aside. As many of those that were left hold up no others while their locks run out. As many as `prefetch` again may wait in the
 /// client, under locks that nobody renews: where handlers run longer than a lock holds, they run
 /// out, and each time that costs the message a delivery. So it is with those that are there at the
 /// end: by giving them back, the client would ask for as many others.
@@ -250,13 +250,14 @@ struct Actor {
     place: Place,
     source: SourceId,
     links: Links,
-    /// How many messages may be held and left, beside those that were set aside.
+    /// How many messages may be held, beside those that were set aside.
     limit: usize,
     clock: BrokerClock,
     held: HashMap<LockId, Held>,
     /// Those of the messages held that were set aside.
     aside: HashSet<LockId>,
-    /// Messages that were left, by the time at which their lock has run out.
+    /// Messages that were left, by the time at which their lock has run out; no more than
+    /// [`ASIDE_MAX`].
     left: BTreeMap<(Instant, LockId), ServiceBusReceivedMessage>,
     /// How many locks have been given out.
     locks: u64,
@@ -332,8 +333,10 @@ impl Actor {
     /// renewal for each message held. A message that was renewed is taken back before the one who
     /// asked for it can ask for more.
     async fn next(&mut self, closing: &mut oneshot::Receiver<()>) -> Event {
-        let counting = self.held.len() - self.aside.len() + self.left.len();
-        let room = counting < self.limit && !self.deliveries.is_closed();
+        let counting = self.held.len() - self.aside.len();
+        let has_room = counting < self.limit && self.left.len() < ASIDE_MAX;
+        let room = has_room && !self.deliveries.is_closed();
+        let are_aside = !(self.aside.is_empty() && self.left.is_empty());
         let lock_ends = self.left.first_key_value().map(|(key, _)| *key);
         tokio::select! {
             biased;
@@ -342,7 +345,7 @@ impl Actor {
             Some(command) = self.commands.recv() => Event::Command(command),
             (at, lock) = passed(lock_ends) => Event::LockEnded(at, lock),
             () = self.deliveries.closed(), if room => Event::Stopped,
-            received = self.links.receive(!self.aside.is_empty()), if room => match received {
+            received = self.links.receive(are_aside), if room => match received {
                 Ok(received) => Event::Received(received),
                 Err(error) => Event::Failed(error),
             },

@@ -76,14 +76,23 @@ async fn a_rejected_message_is_dead_lettered_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dead_letter_is_never_dead_lettered_again() {
-    let mut bench = Bench::new(vec![vec![locked(1, 12, 0, "fail"), locked(2, 12, 0, "reject")]]);
+async fn a_dead_letter_that_is_not_handled_stays_and_one_that_was_rejected_is_not_handled_again() {
+    let letter = |lock, number, then: &str| {
+        let mut letter = locked(lock, 12, 0, then).unwrap();
+        letter.delivery = letter.delivery.with_sequence_number(number);
+        Ok(letter)
+    };
+    let (failing, rejected) = (letter(1, 7, "fail"), letter(2, 8, "reject"));
+    let again = vec![letter(3, 7, "fail"), letter(4, 8, "reject")];
+    let broken = Err(BrokerError::Closed);
+    let mut bench = Bench::new(vec![vec![failing, rejected, broken], again]);
     bench.dead_letters = true;
-    let summary = bench.run_until_told(bench.builder(), 2).await;
+    let summary = bench.run_until_told(bench.builder(), 4).await;
     let mut told = bench.broker.told();
     told.sort_by_key(|(lock, _)| lock.0);
-    assert_eq!(told, [(LockId(1), "abandon".to_owned()), (LockId(2), "leave".to_owned())]);
-    assert_eq!(summary.dead_letters, 0);
+    assert_eq!(told, [1, 2, 3, 4].map(|lock| (LockId(lock), "leave".to_owned())));
+    assert_eq!((summary.deliveries, summary.dead_letters), (4, 0));
+    assert_eq!((summary.retries, summary.rejected), (2, 1));
 }
 
 #[tokio::test(start_paused = true)]

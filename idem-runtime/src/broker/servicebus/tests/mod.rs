@@ -6,5 +6,6 @@ mod raw;
 mod receiving;
 mod sending;
 mod sessions;
+mod shapes;
 mod speed;
 mod support;
