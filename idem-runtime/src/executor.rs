@@ -131,8 +131,10 @@ impl<H: Handler<S>, S: Store> Executor<H, S> {
 
     async fn execute_with_patience(&self, context: &Context, recorder: &Recorder) -> Outcome {
         let received = Instant::now();
-        for holds in 1.. {
+        let mut holds: u32 = 0;
+        loop {
             let outcome = execute::<H, S>(&self.store, context).await;
+            holds = holds.saturating_add(1);
             let pause = HELD.after(holds);
             let has_patience = received.elapsed().saturating_add(pause) <= self.limits.patience;
             if !is_worth_waiting(&outcome) || !has_patience {
@@ -143,7 +145,6 @@ impl<H: Handler<S>, S: Store> Executor<H, S> {
             }
             sleep(pause).await;
         }
-        Outcome::Busy
     }
 }
 

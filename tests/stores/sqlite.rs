@@ -5,6 +5,7 @@ use std::time::Duration;
 use idem_runtime::horizon::Retention;
 use idem_runtime::store::{ScopeKeys, Sqlite, Store};
 use idem_runtime::{Executor, Outcome, Settlement, execute};
+use idem_tests::log::Log;
 use sqlx::sqlite::SqlitePoolOptions;
 
 use crate::bodies::assert_counts;
@@ -82,7 +83,11 @@ async fn a_reply_and_a_conflict_come_back_to_a_loop_of_ones_own() {
     };
     let first = number(1).await;
     assert!(first.is_some());
+    let log = Log::listen("idem_runtime=info");
     assert_eq!(number(1).await, first);
+    let text = log.text();
+    assert!(text.contains(r#"process{otel.name="process orders""#), "a span: {text}");
+    assert!(text.contains("duplicate ignored, already processed"), "an event: {text}");
     let conflict = executor.execute_once(priced("r1", 2, "EUR")).await;
     assert!(matches!(conflict.outcome(), Outcome::Conflict(_)), "{conflict:?}");
     assert!(conflict.reply().is_none());
