@@ -47,8 +47,10 @@ pub(crate) async fn run(options: &Options, seed: u64) -> anyhow::Result<Verdict>
     let mut conductor = Conductor::new(&scene, options, seed);
     let started = Instant::now();
     tokio::try_join!(scene.send(), conductor.conduct())?;
+    // Before the last consumers are stopped, which is no fault.
+    let fired = conductor.fired();
     conductor.processes.stop_all().await?;
-    Verdict::reach(&scene, conductor.fired(), seed, started.elapsed()).await
+    Verdict::reach(&scene, fired, seed, started.elapsed()).await
 }
 
 /// What consumers and faults act on.

@@ -6,7 +6,7 @@ use super::name_of_reason;
 use crate::handler::Context;
 use crate::outcome::{Chain, Outcome, RetryReason};
 
-/// Says what a delivery came to, in one event of the target `idem::outcome`.
+/// Says what a delivery came to, in one event of the target `idem_runtime::outcome`.
 ///
 /// What is as it should be is told below `warn`, a duplicate too, so that redeliveries raise no alarm.
 /// What comes again by itself is a warning, and what somebody has to look at is an error.
@@ -17,7 +17,7 @@ pub(crate) fn report(context: &Context, scope: &str, outcome: &Outcome) {
     macro_rules! tell {
         ($level:ident, $outcome:literal, $($fields:tt)+) => {
             $level!(
-                target: "idem::outcome",
+                target: "idem_runtime::outcome",
                 outcome = $outcome, scope, message_id, delivery_count, $($fields)+
             )
         };
@@ -98,7 +98,7 @@ mod tests {
             report(&context, "orders.place", &outcome);
             let events = recording.recorded().events;
             let [event] = &events[..] else { panic!("{events:?}") };
-            assert_eq!((event.level, event.target.as_str()), (level, "idem::outcome"));
+            assert_eq!((event.level, event.target.as_str()), (level, "idem_runtime::outcome"));
             assert_eq!(event.field("outcome"), name_of_outcome(&outcome));
             assert_eq!(event.field("cause"), cause, "{outcome:?}");
             let known = ["scope", "message_id", "delivery_count"].map(|name| event.field(name));

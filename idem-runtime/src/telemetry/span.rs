@@ -16,7 +16,7 @@ use crate::outcome::Outcome;
 pub(crate) fn of_delivery(delivery: &Delivery, handler: Option<&HandlerSpec>) -> Span {
     let source = delivery.source();
     let span = info_span!(
-        target: "idem",
+        target: "idem_runtime",
         parent: None,
         "process",
         otel.name = format!("process {}", source.entity()),
@@ -41,6 +41,9 @@ pub(crate) fn of_delivery(delivery: &Delivery, handler: Option<&HandlerSpec>) ->
         traceparent = Empty,
         diagnostic_id = Empty,
     );
+    if span.is_disabled() {
+        return span;
+    }
     match TraceContext::of(delivery) {
         Some(sender) => {
             span.record("trace_id", display(format_args!("{:032x}", sender.trace_id())));
@@ -62,7 +65,7 @@ pub(crate) fn of_batch<'a>(
     deliveries: impl ExactSizeIterator<Item = &'a Span>,
 ) -> Span {
     let span = info_span!(
-        target: "idem",
+        target: "idem_runtime",
         parent: None,
         "process_batch",
         otel.kind = "consumer",

@@ -170,7 +170,7 @@ async fn each_delivery_has_one_span_and_one_event_of_its_outcome() {
     ];
     for (message_id, outcome, level, error) in expected {
         let mut events = recorded.events.iter().filter(|event| {
-            event.target == "idem::outcome" && event.field("message_id") == message_id
+            event.target == "idem_runtime::outcome" && event.field("message_id") == message_id
         });
         let event = events.next().expect("an event");
         assert_eq!((event.field("outcome"), event.level), (outcome, level));
