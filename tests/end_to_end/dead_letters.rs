@@ -76,7 +76,9 @@ async fn letters_that_are_rejected_again_stay_and_hide_none_behind_them() {
     run.await.expect("it starts");
     assert_eq!(calls.0.swap(0, Ordering::SeqCst), BAD + GOOD);
 
+    // ANCHOR: dead_letters
     let redrive = consumer(bus.queue("letters").dead_letters());
+    // ANCHOR_END: dead_letters
     let counters = redrive.counters();
     let started = Instant::now();
     let watch = async {

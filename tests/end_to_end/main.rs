@@ -12,6 +12,7 @@ mod hot_key;
 mod input;
 mod job;
 mod kill;
+mod locks;
 #[expect(dead_code, reason = "its main is the example's")]
 #[path = "../../examples/naive.rs"]
 mod naive;

@@ -74,12 +74,14 @@ impl Bench {
 
     /// Consumes until the queue is empty.
     async fn consume(&self, sessions_max: u32) -> Summary {
+        // ANCHOR: sessions
         let source = self.bus.queue("steps").sessions(sessions_max);
         let consumer = Consumer::builder(source, self.file.store.clone())
             .handler(TakeHandler)
             .in_flight_max(8)
             .build()
             .expect("a valid consumer");
+        // ANCHOR_END: sessions
         let counters = consumer.counters();
         let is_empty = async || {
             let counts = self.emulator.counts("steps").expect("it is there");

@@ -95,8 +95,10 @@ fn notes(of: &[(&str, i64)]) -> Vec<(String, i64)> {
 async fn each_subscription_handles_each_message_once() {
     let bench = Bench::new().await;
     bench.send_twice(&[1, 2, 3], false).await;
+    // ANCHOR: subscriptions
     let billing = bench.bus.subscription("orders", "billing");
     let shipping = bench.bus.subscription("orders", "shipping");
+    // ANCHOR_END: subscriptions
     assert_eq!(billing.depth(100).await.expect("peeked"), 6);
     let (billed, shipped) = tokio::join!(bench.consume(&billing), bench.consume(&shipping));
 
