@@ -126,21 +126,21 @@ pub(crate) mod on_postgres {
         digest: Uuid,
         order: Order,
     ) -> anyhow::Result<()> {
-        let begin = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
+        let begin = "BEGIN ISOLATION LEVEL READ COMMITTED";
         let mut transaction = store.pool().begin_with(begin).await?;
         let claim = "\
             INSERT INTO idem_claim (digest, scope) SELECT $1, $2 \
-            WHERE pg_try_advisory_xact_lock($3) AND CASE \
-                WHEN set_config('idem.lock_timeout', current_setting('lock_timeout'), true) IS NOT NULL \
-                THEN set_config('lock_timeout', '500ms', true) END IS NOT NULL \
+            WHERE pg_try_advisory_xact_lock($3) \
+              AND set_config('lock_timeout', '500ms', true) IS NOT NULL \
             ON CONFLICT ON CONSTRAINT idem_claim_pk DO NOTHING \
             RETURNING pg_current_xact_id()::text, \
-                set_config('lock_timeout', current_setting('idem.lock_timeout'), true)";
+                set_config('lock_timeout', $4, true)";
         let (_, advisory_key) = digest.as_u64_pair();
         let (id, _): (String, String) = sqlx::query_as(claim)
             .bind(digest)
             .bind("by_hand")
             .bind(advisory_key.cast_signed())
+            .bind("0")
             .fetch_one(&mut *transaction)
             .await?;
         sqlx::query(INSERT)

@@ -89,7 +89,7 @@ async fn a_connection_cut_at<E: Engine>(
 }
 
 const MOMENTS: [(Moment, Cut); 8] = [
-    (Moment::Statement("READ WRITE"), Cut::BeforeTheAnswer),
+    (Moment::Statement("READ COMMITTED"), Cut::BeforeTheAnswer),
     (Moment::Statement("INTO idem_claim"), Cut::BeforeTheServer),
     (Moment::Statement("INTO idem_claim"), Cut::BeforeTheAnswer),
     (Moment::Statement("INTO effects"), Cut::BeforeTheServer),

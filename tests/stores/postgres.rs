@@ -1,9 +1,10 @@
 //! What only PostgreSQL does: errors that come with the `COMMIT`, and isolation levels.
 
 use idem_runtime::outcome::RetryReason;
-use idem_runtime::store::{Fault, Names, Store};
-use idem_runtime::{Outcome, execute};
+use idem_runtime::store::{Fault, Names, Postgres, Store};
+use idem_runtime::{Outcome, execute, execute_batch};
 use serde_json::json;
+use sqlx::postgres::PgPoolOptions;
 
 use crate::bodies::{assert_counts, assert_outcome};
 use crate::engines::postgres::{OnPostgres, on_postgres};
@@ -171,15 +172,29 @@ async fn a_ledger_in_a_schema_is_found_whatever_the_search_path() {
     engine.remove().await;
 }
 
-/// The claim's own wait is bounded, and the handler's are what the session says.
+/// The claim's own wait is bounded, and the handler's are what the sessions of the pool say.
 #[tokio::test]
 async fn the_bound_of_the_claims_wait_is_not_the_handlers() {
     let Some(engine) = on_postgres().await else { return };
-    let unbounded = json!({ "run": "DO $$ BEGIN \
-        IF current_setting('lock_timeout') <> '0' THEN RAISE EXCEPTION 'bounded'; END IF; END $$" });
-    assert_outcome!(engine.place("r1", unbounded.clone()).await, Outcome::Done(_));
-    let batch = ["r2", "r3"].map(|name| delivery(name, unbounded.clone())).to_vec();
-    let outcomes = engine.run_batch::<<OnPostgres as Engine>::AllAtOnce>(batch).await;
-    assert!(outcomes.iter().all(|outcome| matches!(outcome, Outcome::Done(_))), "{outcomes:?}");
+    let options = engine.database.store.pool().connect_options().as_ref().clone();
+    for (number, setting) in ["0", "7s"].into_iter().enumerate() {
+        let options = options.clone().options([("lock_timeout", setting)]);
+        let pool = PgPoolOptions::new().max_connections(2).connect_lazy_with(options);
+        let store = Postgres::from_pool(pool);
+        let check = json!({ "run": format!("DO $$ BEGIN \
+            IF current_setting('lock_timeout') <> '{setting}' THEN RAISE EXCEPTION 'bounded'; \
+            END IF; END $$") });
+        let name = |which: &str| format!("{which} {number}");
+        let context = engine.context_on(&store, delivery(&name("one"), check.clone()));
+        assert_outcome!(
+            execute::<<OnPostgres as Engine>::ByKey, _>(&store, &context).await,
+            Outcome::Done(_)
+        );
+        let batch = ["two", "three"]
+            .map(|which| engine.context_on(&store, delivery(&name(which), check.clone())));
+        let outcomes = execute_batch::<<OnPostgres as Engine>::AllAtOnce, _>(&store, &batch).await;
+        assert!(outcomes.iter().all(|one| matches!(one, Outcome::Done(_))), "{outcomes:?}");
+        store.pool().close().await;
+    }
     engine.remove().await;
 }

@@ -3,11 +3,13 @@
 use std::collections::HashMap;
 use std::error::Error;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::error::DatabaseError;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgDatabaseError, PgPool, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Connection, Executor, QueryBuilder, Row};
+use tokio::sync::OnceCell;
 use tokio::time::timeout;
 use uuid::Uuid;
 
@@ -25,6 +27,8 @@ use crate::outcome::Reply;
 pub struct Postgres {
     pool: PgPool,
     names: Names,
+    /// How long statements of the pool's sessions wait for locks.
+    lock_timeout: Arc<OnceCell<Arc<str>>>,
 }
 
 /// How many connections [`Postgres::connect`] allows itself.
@@ -68,12 +72,24 @@ impl Postgres {
 
     /// Uses a pool that the application has already.
     pub fn from_pool(pool: PgPool) -> Self {
-        Self { pool, names: Names::default() }
+        Self { pool, names: Names::default(), lock_timeout: Arc::default() }
     }
 
     /// The pool, for the application's own queries outside handlers.
     pub fn pool(&self) -> &PgPool {
         &self.pool
+    }
+
+    /// Asked once: a claim changes it for itself, and would have to keep and restore it otherwise,
+    /// which costs more than the lock that it takes.
+    async fn lock_timeout(&self) -> sqlx::Result<Arc<str>> {
+        let ask = || async {
+            let setting: String = sqlx::query_scalar("SELECT current_setting('lock_timeout')")
+                .fetch_one(&self.pool)
+                .await?;
+            Ok(setting.into())
+        };
+        self.lock_timeout.get_or_try_init(ask).await.cloned()
     }
 }
 
@@ -100,6 +116,7 @@ pub struct PostgresTransaction {
     transaction: sqlx::Transaction<'static, sqlx::Postgres>,
     id: Option<TransactionId>,
     names: Names,
+    lock_timeout: Arc<str>,
 }
 
 impl Deref for PostgresTransaction {
@@ -145,22 +162,6 @@ impl PostgresTransaction {
         self.transaction.execute("ROLLBACK; BEGIN").await?;
         Ok(fate(&mut *self.transaction, id).await? == Fate::Committed)
     }
-}
-
-/// Bounds the waits for locks from here on, and is never null. Only `CASE` has an order: conditions
-/// are sorted by their cost.
-macro_rules! bounded_lock_wait {
-    () => {
-        "CASE WHEN set_config('idem.lock_timeout', current_setting('lock_timeout'), true) IS NOT NULL \
-         THEN set_config('lock_timeout', '500ms', true) END"
-    };
-}
-
-/// Ends that, in the last column of the statement.
-macro_rules! restored_lock_wait {
-    () => {
-        "set_config('lock_timeout', current_setting('idem.lock_timeout'), true)"
-    };
 }
 
 const LOCK_NOT_AVAILABLE: &str = "55P03";
@@ -231,36 +232,36 @@ impl Store for Postgres {
     }
 
     async fn begin(&self) -> Result<PostgresTransaction, StoreError> {
-        // Read write is said aloud, so that a read-only replica refuses here.
-        let begin = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
-        let transaction = driver::begin_on(&self.pool, begin).await.map_err(failed("begin"))?;
-        Ok(PostgresTransaction { transaction, id: None, names: self.names.clone() })
+        let failed = failed("begin");
+        let lock_timeout = self.lock_timeout().await.map_err(&failed)?;
+        let begin = "BEGIN ISOLATION LEVEL READ COMMITTED";
+        let transaction = driver::begin_on(&self.pool, begin).await.map_err(&failed)?;
+        Ok(PostgresTransaction { transaction, id: None, names: self.names.clone(), lock_timeout })
     }
 
     /// The advisory lock answers at once when another delivery holds the key, where the insert alone
     /// would wait for its transaction, and take a connection with it. A batch, which has too many
     /// keys for such locks, is waited for, but not for long: the wait is bounded for this statement
-    /// alone, and the handler's own statements wait for locks as the session says. Where nothing is
+    /// alone, and the handler's own statements wait for locks as the pool's sessions do. Where nothing is
     /// inserted there will be none, and a committed row tells whether the key is taken or busy.
     async fn claim(
         transaction: &mut PostgresTransaction,
         claim: &Claim,
     ) -> Result<Claimed, StoreError> {
-        const CLAIM: &str = concat!(
-            "INSERT INTO idem_claim (digest, scope, same) SELECT $1, $2, $3 \
-             WHERE pg_try_advisory_xact_lock($4) AND ",
-            bounded_lock_wait!(),
-            " IS NOT NULL \
-             ON CONFLICT ON CONSTRAINT idem_claim_pk DO NOTHING \
-             RETURNING pg_current_xact_id()::text, ",
-            restored_lock_wait!()
-        );
-        let names = transaction.names.clone();
+        const CLAIM: &str = "\
+            INSERT INTO idem_claim (digest, scope, same) SELECT $1, $2, $3 \
+            WHERE pg_try_advisory_xact_lock($4) \
+              AND set_config('lock_timeout', '500ms', true) IS NOT NULL \
+            ON CONFLICT ON CONSTRAINT idem_claim_pk DO NOTHING \
+            RETURNING pg_current_xact_id()::text, set_config('lock_timeout', $5, true)";
+        let (names, lock_timeout) =
+            (transaction.names.clone(), Arc::clone(&transaction.lock_timeout));
         let claimed: Result<Option<(String, String)>, _> = sqlx::query_as(names.sql(CLAIM))
             .bind(claim.digest.as_uuid())
             .bind(claim.scope)
             .bind(claim.same.as_bytes())
             .bind(advisory_key(claim.digest))
+            .bind(lock_timeout.as_ref())
             .fetch_optional(&mut **transaction)
             .await;
         match claimed {
@@ -282,30 +283,29 @@ impl Store for Postgres {
         transaction: &mut PostgresTransaction,
         claims: &[&Claim],
     ) -> Result<Vec<Claimed>, StoreError> {
-        const CLAIM: &str = concat!(
-            "WITH bounds AS MATERIALIZED (SELECT ",
-            bounded_lock_wait!(),
-            " AS bound), \
-             claim AS ( \
-                 INSERT INTO idem_claim (digest, scope, same) \
-                 SELECT digest, $2, same FROM bounds, unnest($1, $3) AS batch (digest, same) \
-                 ORDER BY digest \
-                 ON CONFLICT ON CONSTRAINT idem_claim_pk DO NOTHING RETURNING digest) \
-             SELECT coalesce(array_agg(digest), '{}'), \
-                    CASE WHEN count(*) > 0 THEN pg_current_xact_id()::text END, ",
-            restored_lock_wait!(),
-            " FROM claim"
-        );
+        const CLAIM: &str = "\
+            WITH bound AS MATERIALIZED (SELECT set_config('lock_timeout', '500ms', true)), \
+            claim AS ( \
+                INSERT INTO idem_claim (digest, scope, same) \
+                SELECT digest, $2, same FROM bound, unnest($1, $3) AS batch (digest, same) \
+                ORDER BY digest \
+                ON CONFLICT ON CONSTRAINT idem_claim_pk DO NOTHING RETURNING digest) \
+            SELECT coalesce(array_agg(digest), '{}'), \
+                   CASE WHEN count(*) > 0 THEN pg_current_xact_id()::text END, \
+                   set_config('lock_timeout', $4, true) \
+            FROM claim";
         let failed = failed("claim");
         let sorted = ledger::in_order(claims);
         let digests: Vec<_> = sorted.iter().map(|claim| claim.digest.as_uuid()).collect();
         let same: Vec<_> = sorted.iter().map(|claim| claim.same.as_bytes()).collect();
-        let names = transaction.names.clone();
+        let (names, lock_timeout) =
+            (transaction.names.clone(), Arc::clone(&transaction.lock_timeout));
         let (inserted, id, _): (Vec<Uuid>, Option<String>, String) =
             sqlx::query_as(names.sql(CLAIM))
                 .bind(digests)
                 .bind(sorted.first().map_or("", |claim| claim.scope))
                 .bind(same)
+                .bind(lock_timeout.as_ref())
                 .fetch_one(&mut **transaction)
                 .await
                 .map_err(&failed)?;
