@@ -36,13 +36,6 @@ pub enum RunError {
     Broker(#[from] BrokerError),
 }
 
-/// What the loop waited for.
-enum Next {
-    Received,
-    Ended,
-    Broke(BrokerError),
-}
-
 impl<B: Source, S: Store> Consumer<B, S> {
     /// Consumes until `shutdown` completes, or a [handle](Self::handle) stops it. Then it stops in
     /// order: no more messages are received, running handlers finish within the deadline and are
@@ -147,9 +140,8 @@ impl<B: Source, S: Store> Consumer<B, S> {
             let opened = Instant::now();
             let error = loop {
                 match self.step(open, tasks).await {
-                    Next::Received => failures = 0,
-                    Next::Ended => {}
-                    Next::Broke(error) => break error,
+                    Ok(()) => failures = 0,
+                    Err(error) => break error,
                 }
             };
             warn!(source = %self.source.id(), error = %Chain(&error), "receiving broke");
@@ -178,28 +170,22 @@ impl<B: Source, S: Store> Consumer<B, S> {
         self.shared.control.other_than(Wanted::Pause).await;
     }
 
-    /// Waits for a delivery, if there is room for one, or for a task to end.
-    async fn step(&self, receiver: &mut B::Receiver, tasks: &mut JoinSet<()>) -> Next {
+    /// Waits for a delivery, once there is room for one, and has a task of its own handle it.
+    async fn step(
+        &self,
+        receiver: &mut B::Receiver,
+        tasks: &mut JoinSet<()>,
+    ) -> Result<(), BrokerError> {
         let places = &self.shared.places;
-        let received = async {
-            places.one_is_free().await;
-            receiver.receive().await
-        };
-        tokio::select! {
-            biased;
-            Some(ended) = tasks.join_next() => {
-                log_panic(ended);
-                Next::Ended
-            }
-            received = received => match received {
-                Ok(locked) => {
-                    let (settler, place) = (receiver.settler(), places.try_take());
-                    tasks.spawn(process(Arc::clone(&self.shared), locked, settler, place));
-                    Next::Received
-                }
-                Err(error) => Next::Broke(error),
-            },
+        places.one_is_free().await;
+        let locked = receiver.receive().await?;
+        let (settler, place) = (receiver.settler(), places.try_take());
+        tasks.spawn(process(Arc::clone(&self.shared), locked, settler, place));
+        // Only now and then: to be woken by each task that ends would cost as much as a message.
+        while let Some(ended) = tasks.try_join_next() {
+            log_panic(ended);
         }
+        Ok(())
     }
 
     /// Opens a new receiver, after pauses that grow until one receives something.
