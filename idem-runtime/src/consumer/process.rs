@@ -27,7 +27,7 @@ pub(super) async fn process<S: Store>(
     place: Option<Taken>,
 ) {
     let _in_flight = shared.counters.received();
-    let handler = shared.routes.handler_of(&locked.delivery).ok().map(Registered::spec);
+    let handler = shared.routes.handler_of(&locked.delivery).map(Registered::spec);
     let span = telemetry::of_delivery(&locked.delivery, handler.as_ref());
     handle_and_settle(&shared, locked, settler, place).instrument(span).await;
 }
@@ -181,9 +181,8 @@ impl<S: Store> Shared<S> {
     }
 
     async fn execute(&self, context: &Context, is_first: bool) -> Outcome {
-        let handler = match self.routes.handler_of(context.delivery()) {
-            Ok(handler) => handler,
-            Err(rejection) => return Outcome::Reject(rejection),
+        let Some(handler) = self.routes.handler_of(context.delivery()) else {
+            return Outcome::Reject(self.routes.unroutable(context.delivery()));
         };
         let outcome = self.execute_with(handler, context, is_first).await;
         self.control.note(handler.spec().scope, &outcome);

@@ -35,17 +35,15 @@ impl<S: Store> Routes<S> {
         &self.handlers
     }
 
-    /// The handler that this message is for.
-    ///
-    /// # Errors
-    ///
-    /// When no route names it, and there is no handler for such messages.
-    pub(super) fn handler_of(&self, delivery: &Delivery) -> Result<&Registered<S>, Rejection> {
+    /// The handler that this message is for; `None` when no route names it, and there is no handler
+    /// for such messages.
+    pub(super) fn handler_of(&self, delivery: &Delivery) -> Option<&Registered<S>> {
         let named = self.by.value_of(delivery).and_then(|value| self.named.get(value.as_ref()));
-        named.or(self.fallback.as_ref()).map(Arc::as_ref).ok_or_else(|| self.unroutable(delivery))
+        named.or(self.fallback.as_ref()).map(Arc::as_ref)
     }
 
-    fn unroutable(&self, delivery: &Delivery) -> Rejection {
+    /// Why a message is rejected that no handler is for.
+    pub(super) fn unroutable(&self, delivery: &Delivery) -> Rejection {
         let found = match (self.by.value_of(delivery), &self.by) {
             (Some(value), by) => format!("no route for {by} `{}`", shown(&value)),
             (None, RouteBy::Property(name)) if delivery.property(name).is_some() => {

@@ -1,9 +1,9 @@
 //! What some tests of PostgreSQL need beside the server. Without it they say that they are left out.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, ensure};
 
 use crate::report::Report;
 use crate::shell::Shell;
@@ -36,14 +36,12 @@ fn german(shell: &Shell) -> Result<()> {
     if has_locale()? {
         return Ok(());
     }
-    if tools::find("localedef", &[]).is_none() || !PathBuf::from(CHARACTERS).exists() {
+    if tools::find("localedef", &[]).is_none() || !Path::new(CHARACTERS).exists() {
         debian::install(shell, "German", &["locales"])?;
     }
     let language = ["--inputfile=de_DE", "--charmap=UTF-8", "de_DE.UTF-8"];
     shell.run(Command::new("localedef").args(language))?;
-    if !has_locale()? {
-        bail!("localedef has made no {LOCALE}");
-    }
+    ensure!(has_locale()?, "localedef has made no {LOCALE}");
     Ok(())
 }
 
