@@ -134,22 +134,14 @@ impl DerefMut for PostgresTransaction {
 }
 
 impl PostgresTransaction {
-    /// Proves that this is still the transaction that claimed, and commits it, in one round trip:
-    /// of the statements of one query, those after a failed one do not run. In a doomed transaction
-    /// the first one fails by itself.
+    /// Proves that this is still the transaction that began with [`BEGIN`], and commits it, in one
+    /// round trip: of the statements of one query, those after a failed one do not run. In a doomed
+    /// transaction the first one fails by itself.
+    ///
+    /// The driver ends a transaction when this is dropped, and an empty one is there for it: a
+    /// `ROLLBACK` outside of any would be a warning in the server's log.
     async fn guard_and_commit(&mut self) -> Result<(), sqlx::Error> {
-        let guard = match self.id {
-            Some(id) => format!(
-                "SELECT CASE pg_current_xact_id_if_assigned() WHEN '{}' THEN 0 \
-                 ELSE concat('{OTHER_TRANSACTION}')::int END",
-                id.0
-            ),
-            None => "SELECT 0".to_owned(),
-        };
-        // The driver ends a transaction when this is dropped, and an empty one is there for it:
-        // a `ROLLBACK` outside of any would be a warning in the server's log.
-        let query = format!("{guard}; COMMIT AND CHAIN");
-        self.transaction.execute(AssertSqlSafe(query)).await.map(|_| ())
+        self.transaction.execute("CLOSE idem; COMMIT AND CHAIN").await.map(|_| ())
     }
 
     /// Whether the transaction that claimed is committed. It is rolled back otherwise, and another
@@ -169,9 +161,13 @@ const LOCK_NOT_AVAILABLE: &str = "55P03";
 /// The transaction is aborted.
 const ABORTED: &str = "25P02";
 
-/// It is no number, and the error of its conversion quotes it in every language. What `concat` gives
-/// is not known before the statement runs, so that it is not converted ahead of that.
-const OTHER_TRANSACTION: &str = "this is not the transaction that claimed";
+/// There is no such cursor.
+const NO_CURSOR: &str = "34000";
+
+/// A cursor ends with its transaction, so that it tells this one from any other that the handler
+/// may have begun. Among the marks that do so it is the cheapest to check: a savepoint would take
+/// a second transaction id for each message, and to compare ids the server would have to plan a query.
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; DECLARE idem CURSOR FOR SELECT 1";
 
 async fn fate(
     connection: impl sqlx::PgExecutor<'_>,
@@ -234,8 +230,7 @@ impl Store for Postgres {
     async fn begin(&self) -> Result<PostgresTransaction, StoreError> {
         let failed = failed("begin");
         let lock_timeout = self.lock_timeout().await.map_err(&failed)?;
-        let begin = "BEGIN ISOLATION LEVEL READ COMMITTED";
-        let transaction = driver::begin_on(&self.pool, begin).await.map_err(&failed)?;
+        let transaction = driver::begin_on(&self.pool, BEGIN).await.map_err(&failed)?;
         Ok(PostgresTransaction { transaction, id: None, names: self.names.clone(), lock_timeout })
     }
 
@@ -672,7 +667,7 @@ fn not_kept(error: sqlx::Error) -> StoreError {
 fn not_committed(error: sqlx::Error) -> StoreError {
     match (fault(&error), code(&error).as_deref()) {
         (_, Some(ABORTED)) => StoreError::new(SWALLOWED_ERROR, Fault::Refused, error),
-        (_, Some("22P02")) if error.to_string().contains(OTHER_TRANSACTION) => {
+        (_, Some(NO_CURSOR)) if error.to_string().contains("idem") => {
             StoreError::new(super::BROKEN_TRANSACTION, Fault::Broken, error)
         }
         // What is not the server's answer says nothing. 40003: the server does not know.
