@@ -86,18 +86,19 @@ pub trait Settler: Clone + Send + Sync + 'static {
     /// Renews a lock and says how long it holds from now.
     fn renew(&self, lock: LockId) -> impl Future<Output = Result<Duration, BrokerError>> + Send;
 
-    /// Tells the broker what becomes of a message.
+    /// Has the broker told what becomes of a message. Returns when that is on its way, and `told`
+    /// hears how it went. To wait for that here would wake a task for each message.
     ///
-    /// `Ok` means that the broker was told, not that it agreed: a lock may have run out, and then
-    /// the message comes again. [`Settlement::Leave`] tells nothing and forgets the lock.
+    /// [`Settlement::Leave`] tells nothing and forgets the lock.
     fn settle(
         &self,
         lock: LockId,
         settlement: Settlement,
-    ) -> impl Future<Output = Result<(), BrokerError>> + Send;
+        told: Told,
+    ) -> impl Future<Output = ()> + Send;
 
-    /// Gives a message back without waiting until the broker was told: for whoever is dropped
-    /// before it has an outcome. A lock that is not held any more is none of its business.
+    /// Gives a message back, for whoever is dropped before it has an outcome. A lock that is not held
+    /// any more is none of its business.
     fn give_back(&self, lock: LockId);
 
     /// Says that a delivery waits for something else than a free place, and will be settled only when
@@ -107,6 +108,49 @@ pub trait Settler: Clone + Send + Sync + 'static {
     /// The lock stays as it is, and is renewed as before.
     fn set_aside(&self, lock: LockId) {
         let _ = lock;
+    }
+}
+
+/// Hears once how a settlement went; [`BrokerError::Closed`] if the receiver ends before.
+///
+/// `Ok` means that the broker was told, not that it agreed: a lock may have run out, and then the
+/// message comes again.
+pub struct Told(Option<Hear>);
+
+type Hear = Box<dyn FnOnce(Result<(), BrokerError>) + Send>;
+
+impl Told {
+    /// Calls `hear`, on whichever thread the settlement ends.
+    pub fn new(hear: impl FnOnce(Result<(), BrokerError>) + Send + 'static) -> Self {
+        Self(Some(Box::new(hear)))
+    }
+
+    /// Nobody wants to know.
+    pub fn nobody() -> Self {
+        Self(None)
+    }
+
+    /// Says how it went.
+    pub fn tell(mut self, result: Result<(), BrokerError>) {
+        self.say(result);
+    }
+
+    fn say(&mut self, result: Result<(), BrokerError>) {
+        if let Some(hear) = self.0.take() {
+            hear(result);
+        }
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        self.say(Err(BrokerError::Closed));
+    }
+}
+
+impl fmt::Debug for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Told").finish_non_exhaustive()
     }
 }
 

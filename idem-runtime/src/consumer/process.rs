@@ -10,7 +10,7 @@ use super::Shared;
 use super::places::{Place, Taken};
 use super::registry::Registered;
 use super::renewal::{Hold, Renewal};
-use crate::broker::{BrokerError, LockId, Locked, Settler};
+use crate::broker::{LockId, Locked, Settler, Told};
 use crate::delivery::Delivery;
 use crate::handler::Context;
 use crate::outcome::{Chain, Outcome};
@@ -19,7 +19,7 @@ use crate::settle::{Settlement, Standing, settlement};
 use crate::store::Store;
 use crate::telemetry;
 
-/// Handles and settles one delivery. Returns when the broker has been told.
+/// Handles and settles one delivery. Returns when its settlement is on its way.
 pub(super) async fn process<S: Store>(
     shared: Arc<Shared<S>>,
     locked: Locked,
@@ -33,7 +33,7 @@ pub(super) async fn process<S: Store>(
 }
 
 async fn handle_and_settle<S: Store>(
-    shared: &Shared<S>,
+    shared: &Arc<Shared<S>>,
     locked: Locked,
     settler: impl Settler,
     place: Option<Taken>,
@@ -41,7 +41,7 @@ async fn handle_and_settle<S: Store>(
     let Locked { delivery, lock, lock_remaining } = locked;
     let unsettled = Unsettled::new(&settler, lock);
     if shared.refused.contains(&delivery) {
-        unsettled.settle(Settlement::Leave).await.ok();
+        unsettled.settle(Settlement::Leave, Told::nobody()).await;
         return;
     }
     let mut place = Place::new(&shared.places, place, &settler, lock);
@@ -57,11 +57,20 @@ async fn handle_and_settle<S: Store>(
     let outcome = renewal.during(shared.handle(&context, &hold, &mut place)).await;
     let settlement = settlement(outcome, shared.standing(context.delivery()));
     shared.counters.settling(&settlement);
-    if let Err(error) = unsettled.settle(settlement).await {
+    unsettled.settle(settlement, report_failure(Arc::clone(shared), context)).await;
+}
+
+/// Counts and logs a settlement that failed.
+fn report_failure<S: Store>(shared: Arc<Shared<S>>, context: Context) -> Told {
+    let span = Span::current();
+    Told::new(move |told| {
+        let Err(error) = told else { return };
         shared.counters.settlement_failed();
         let message_id = context.delivery().message_id();
-        info!(message_id, error = %Chain(&error), "not settled, the message comes again");
-    }
+        span.in_scope(|| {
+            info!(message_id, error = %Chain(&error), "not settled, the message comes again");
+        });
+    })
 }
 
 /// A delivery that has not been settled: dropped so, it is given back, since its place among the
@@ -76,10 +85,10 @@ impl<'a, L: Settler> Unsettled<'a, L> {
         Self { settler, lock: Some(lock) }
     }
 
-    async fn settle(mut self, settlement: Settlement) -> Result<(), BrokerError> {
-        match self.lock.take() {
-            Some(lock) => self.settler.settle(lock, settlement).await,
-            None => Ok(()),
+    async fn settle(mut self, settlement: Settlement, told: Told) {
+        if let Some(lock) = self.lock {
+            self.settler.settle(lock, settlement, told).await;
+            self.lock = None;
         }
     }
 }

@@ -23,7 +23,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep};
 
 use super::*;
-use crate::broker::{BrokerError, LockId, Locked, Receiver, Settler};
+use crate::broker::{BrokerError, LockId, Locked, Receiver, Settler, Told};
 use crate::delivery::{Delivery, Json, SourceId};
 use crate::handler::{Calling, Context, Definition, HandlerSpec, Level, State};
 use crate::handler::{FromContext, Requirements};
@@ -156,7 +156,7 @@ impl Settler for ScriptedSettler {
         }
     }
 
-    async fn settle(&self, lock: LockId, settlement: Settlement) -> Result<(), BrokerError> {
+    async fn settle(&self, lock: LockId, settlement: Settlement, told: Told) {
         let what = match settlement {
             Settlement::Complete(_) => "complete".to_owned(),
             Settlement::Abandon => "abandon".to_owned(),
@@ -165,7 +165,8 @@ impl Settler for ScriptedSettler {
         };
         self.0.told.lock().unwrap().push((self.0.at(), lock, what));
         self.0.changed.notify_waiters();
-        self.0.settle_errors.lock().unwrap().pop_front().map_or(Ok(()), Err)
+        let error = self.0.settle_errors.lock().unwrap().pop_front();
+        told.tell(error.map_or(Ok(()), Err));
     }
 
     fn set_aside(&self, lock: LockId) {

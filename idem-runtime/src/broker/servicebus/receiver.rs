@@ -27,11 +27,11 @@ use super::message;
 use super::renewal::{Renewal, Renewed, Renewer};
 use super::worker::{Answer, Worker};
 use crate::broker::connection_string::ConnectionString;
-use crate::broker::{ASIDE_MAX, BrokerError, LockId, Locked, Receiver, Settler};
+use crate::broker::{ASIDE_MAX, BrokerError, LockId, Locked, Receiver, Settler, Told};
 use crate::delivery::SourceId;
 use crate::settle::Settlement;
 
-pub(super) type Reply<T> = oneshot::Sender<Result<T, BrokerError>>;
+pub(super) type Reply = oneshot::Sender<Result<Duration, BrokerError>>;
 
 /// An open receiver of Azure Service Bus, on a thread of its own.
 ///
@@ -71,8 +71,8 @@ pub struct LinkSettler {
 }
 
 pub(super) enum Command {
-    Settle(LockId, Settlement, Reply<()>),
-    Renew(LockId, Reply<Duration>),
+    Settle(LockId, Settlement, Told),
+    Renew(LockId, Reply),
     SetAside(LockId),
 }
 
@@ -203,33 +203,27 @@ impl Receiver for LinkReceiver {
 
 impl Settler for LinkSettler {
     async fn renew(&self, lock: LockId) -> Result<Duration, BrokerError> {
-        self.ask(|reply| Command::Renew(lock, reply)).await
+        let (reply, answer) = oneshot::channel();
+        let sent = self.commands.send(Command::Renew(lock, reply)).await;
+        sent.map_err(|_| BrokerError::Closed)?;
+        answer.await.unwrap_or(Err(BrokerError::Closed))
     }
 
-    /// Completing does not wait for the broker's answer, which the client does not give.
-    async fn settle(&self, lock: LockId, settlement: Settlement) -> Result<(), BrokerError> {
-        self.ask(|reply| Command::Settle(lock, settlement, reply)).await
+    /// Of completing, the client does not give the broker's answer.
+    async fn settle(&self, lock: LockId, settlement: Settlement, told: Told) {
+        // What the receiver does not take any more tells so when it is dropped.
+        self.commands.send(Command::Settle(lock, settlement, told)).await.ok();
     }
 
     fn give_back(&self, lock: LockId) {
-        let (reply, _) = oneshot::channel();
         // There is a place for it beside the renewal that its owner may have left behind. After
         // the receiver has gone, the lock runs out by itself.
-        self.commands.try_send(Command::Settle(lock, Settlement::Abandon, reply)).ok();
+        self.commands.try_send(Command::Settle(lock, Settlement::Abandon, Told::nobody())).ok();
     }
 
     fn set_aside(&self, lock: LockId) {
         // Where there is no place for it, it counts as it did.
         self.commands.try_send(Command::SetAside(lock)).ok();
-    }
-}
-
-impl LinkSettler {
-    async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, BrokerError> {
-        let (reply, answer) = oneshot::channel();
-        let sent = self.commands.send(command(reply)).await;
-        sent.map_err(|_| BrokerError::Closed)?;
-        answer.await.unwrap_or(Err(BrokerError::Closed))
     }
 }
 
@@ -275,14 +269,14 @@ enum Held {
     Renewing {
         asked_by: AskedBy,
         /// What it is to be settled with as soon as the renewer has given it back.
-        awaiting: Option<(Settlement, Reply<()>)>,
+        awaiting: Option<(Settlement, Told)>,
     },
 }
 
 /// Who wants a lock renewed.
 enum AskedBy {
     /// Whoever holds the message.
-    Holder(Reply<Duration>),
+    Holder(Reply),
     /// We do, before the message is handed over.
     Ourselves,
 }
@@ -385,7 +379,7 @@ impl Actor {
     /// An error means that the link has failed.
     async fn obey(&mut self, command: Command) -> Result<(), BrokerError> {
         match command {
-            Command::Settle(lock, settlement, reply) => self.settle(lock, settlement, reply).await,
+            Command::Settle(lock, settlement, told) => self.settle(lock, settlement, told).await,
             Command::Renew(lock, reply) => {
                 self.renew(lock, reply);
                 Ok(())
@@ -407,25 +401,24 @@ impl Actor {
         &mut self,
         lock: LockId,
         settlement: Settlement,
-        reply: Reply<()>,
+        told: Told,
     ) -> Result<(), BrokerError> {
         let Some(message) = self.take(lock) else {
             match self.held.get_mut(&lock) {
                 Some(Held::Renewing { awaiting: awaiting @ None, .. }) => {
-                    *awaiting = Some((settlement, reply));
+                    *awaiting = Some((settlement, told));
                 }
                 Some(Held::Renewing { .. } | Held::Here(_)) | None => {
-                    reply.send(Err(BrokerError::LockLost)).ok();
+                    told.tell(Err(BrokerError::LockLost));
                 }
             }
             return Ok(());
         };
         self.aside.remove(&lock);
-        let told = self.tell(lock, message, settlement).await;
-        // Who asked hears that the link is gone, and the receiver hears why.
-        let answer = if told.is_ok() { Ok(()) } else { Err(BrokerError::Closed) };
-        reply.send(answer).ok();
-        told
+        // If this fails, who asked hears that the link is gone, and the receiver hears why.
+        self.tell(lock, message, settlement).await?;
+        told.tell(Ok(()));
+        Ok(())
     }
 
     async fn tell(
@@ -462,7 +455,7 @@ impl Actor {
         self.links.settle(lock, message, Settlement::Abandon).await
     }
 
-    fn renew(&mut self, lock: LockId, reply: Reply<Duration>) {
+    fn renew(&mut self, lock: LockId, reply: Reply) {
         if let Some(message) = self.take(lock) {
             self.start_renewal(lock, message, AskedBy::Holder(reply));
             return;
@@ -496,7 +489,7 @@ impl Actor {
         self.held.insert(lock, Held::Here(message));
         reply.send(remaining).ok();
         match awaiting {
-            Some((settlement, reply)) => self.settle(lock, settlement, reply).await,
+            Some((settlement, told)) => self.settle(lock, settlement, told).await,
             None => Ok(()),
         }
     }

@@ -28,7 +28,7 @@ use super::session_link::SessionLink;
 use super::worker::Answer;
 use crate::backoff::Backoff;
 use crate::broker::connection_string::ConnectionString;
-use crate::broker::{BrokerError, LockId, Locked};
+use crate::broker::{BrokerError, LockId, Locked, Told};
 use crate::delivery::SourceId;
 use crate::outcome::Chain;
 use crate::settle::Settlement;
@@ -329,8 +329,8 @@ impl Slot {
         // Without commands the receiver is closed.
         while let Some(command) = self.commands.recv().await {
             match command {
-                Command::Settle(of, settlement, reply) if of == lock => {
-                    return settle(held, &message, settlement, reply).await;
+                Command::Settle(of, settlement, told) if of == lock => {
+                    return settle(held, &message, settlement, told).await;
                 }
                 Command::Renew(of, reply) if of == lock => self.renew_for(held, reply).await?,
                 // Messages of other sessions come whatever becomes of this one.
@@ -349,7 +349,7 @@ impl Slot {
 
     /// A renewal that was refused may be tried again. After one without answer, the next answer may
     /// be that of this one: the session is given up.
-    async fn renew_for(&self, held: &mut Held, reply: Reply<Duration>) -> Result<(), BrokerError> {
+    async fn renew_for(&self, held: &mut Held, reply: Reply) -> Result<(), BrokerError> {
         match self.renew(held).await {
             Err(error @ BrokerError::LockLost) => {
                 reply.send(Err(BrokerError::LockLost)).ok();
@@ -386,17 +386,16 @@ async fn settle(
     held: &mut Held,
     message: &ServiceBusReceivedMessage,
     settlement: Settlement,
-    reply: Reply<()>,
+    told: Told,
 ) -> Result<After, BrokerError> {
     let after = match settlement {
         Settlement::Leave => After::GiveUp,
         Settlement::Complete(_) | Settlement::Abandon | Settlement::DeadLetter(_) => After::HoldOn,
     };
-    let told = held.link.settle(message, settlement).await;
-    // Who asked hears that the link is gone.
-    let answer = if told.is_ok() { Ok(()) } else { Err(BrokerError::Closed) };
-    reply.send(answer).ok();
-    told.map(|()| after)
+    // If this fails, who asked hears that the link is gone.
+    held.link.settle(message, settlement).await?;
+    told.tell(Ok(()));
+    Ok(after)
 }
 
 /// A slot asks until this is dropped.
@@ -418,9 +417,7 @@ impl Drop for Asking<'_> {
 /// Answers what is asked about a message that is settled, or was given up with its session.
 fn refuse(command: Command) {
     match command {
-        Command::Settle(_, _, reply) => {
-            reply.send(Err(BrokerError::LockLost)).ok();
-        }
+        Command::Settle(_, _, told) => told.tell(Err(BrokerError::LockLost)),
         Command::Renew(_, reply) => {
             reply.send(Err(BrokerError::LockLost)).ok();
         }

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use super::super::ServiceBus;
 use super::support::{
-    HANG, SHORT_LOCK, complete, eventually, receive, send, start, start_with_orders,
+    HANG, SHORT_LOCK, SettleAndWait, complete, eventually, receive, send, start, start_with_orders,
 };
 use crate::broker::{BrokerError, Receiver, Settler, Source};
 use crate::settle::Settlement;
@@ -71,7 +71,7 @@ async fn a_broken_connection_is_told_to_all_who_wait() {
 
     let error = timeout(HANG, receiver.receive()).await.unwrap().unwrap_err();
     assert!(matches!(error, BrokerError::Unreachable { .. }), "{error:?}");
-    let error = timeout(HANG, settler.settle(locked.lock, complete())).await.unwrap().unwrap_err();
+    let error = timeout(HANG, settler.settled(locked.lock, complete())).await.unwrap().unwrap_err();
     assert!(matches!(error, BrokerError::Closed), "{error:?}");
     let error = timeout(HANG, settler.renew(locked.lock)).await.unwrap().unwrap_err();
     assert!(matches!(error, BrokerError::Closed), "{error:?}");
@@ -146,7 +146,7 @@ async fn consume(bus: &ServiceBus, emulator: &Emulator) -> (usize, BTreeSet<Stri
                     tasks.spawn(async move {
                         tokio::time::sleep(Duration::from_millis(3)).await;
                         // What fails is told by the receiver too.
-                        settler.settle(locked.lock, complete()).await.ok();
+                        settler.settled(locked.lock, complete()).await.ok();
                     });
                 }
                 Ok(Err(_)) => break,
@@ -169,7 +169,7 @@ async fn closing_lets_go_out_what_was_given_before() {
     for _ in 0..50 {
         let locked = receive(&mut receiver).await;
         let settler = settler.clone();
-        tasks.spawn(async move { settler.settle(locked.lock, complete()).await });
+        tasks.spawn(async move { settler.settled(locked.lock, complete()).await });
     }
     // On this test's single thread each task has given its command after it ran once.
     tokio::task::yield_now().await;
@@ -207,7 +207,7 @@ async fn no_thread_is_left_behind() {
     eventually("the end of all threads", || threads() == 0).await;
     let totals = emulator.events().totals();
     assert_eq!(totals.connection_opened, totals.connection_closed);
-    let settled = settler.settle(locked.lock, Settlement::Abandon).await;
+    let settled = settler.settled(locked.lock, Settlement::Abandon).await;
     assert!(matches!(settled, Err(BrokerError::Closed)), "{settled:?}");
 
     // An opening that nobody waits for any more.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use idem_emulator::{Clock, Emulator, QueueOptions};
 
-use super::support::{SHORT_LOCK, complete, eventually, receive, send, start};
+use super::support::{SHORT_LOCK, SettleAndWait, complete, eventually, receive, send, start};
 use crate::broker::servicebus::ServiceBus;
 use crate::broker::{BrokerError, Receiver, Settler, Source};
 use crate::settle::Settlement;
@@ -22,7 +22,7 @@ async fn a_renewed_lock_holds_on() {
         let remaining = settler.renew(locked.lock).await.unwrap();
         assert!(remaining > lock / 2 && remaining <= lock, "{remaining:?}");
     }
-    settler.settle(locked.lock, complete()).await.unwrap();
+    settler.settled(locked.lock, complete()).await.unwrap();
     eventually("completion", || emulator.events().totals().completed == 1).await;
     assert_eq!(emulator.events().totals().lock_expired, 0);
 }
@@ -39,7 +39,7 @@ async fn a_lost_lock_is_told_at_once_while_others_are_settled() {
     let started = Instant::now();
     let settled_meanwhile = async {
         let again = receive(&mut receiver).await;
-        settler.settle(again.lock, complete()).await.unwrap();
+        settler.settled(again.lock, complete()).await.unwrap();
     };
     let (renewed, ()) = tokio::join!(settler.renew(lost.lock), settled_meanwhile);
     assert!(matches!(renewed, Err(BrokerError::LockLost)), "{renewed:?}");
@@ -48,7 +48,7 @@ async fn a_lost_lock_is_told_at_once_while_others_are_settled() {
     eventually("completion", || emulator.events().totals().completed == 1).await;
 
     // A lost lock is settled in vain: the client does not learn of it.
-    settler.settle(lost.lock, complete()).await.unwrap();
+    settler.settled(lost.lock, complete()).await.unwrap();
     eventually("refusal", || emulator.events().totals().settlement_rejected == 1).await;
 }
 
@@ -65,8 +65,8 @@ async fn what_is_settled_while_it_is_renewed_is_settled() {
             biased;
             settler.renew(locked.lock),
             settler.renew(locked.lock),
-            settler.settle(locked.lock, complete()),
-            settler.settle(locked.lock, complete()),
+            settler.settled(locked.lock, complete()),
+            settler.settled(locked.lock, complete()),
         );
         renewed.unwrap();
         assert!(
@@ -93,7 +93,7 @@ async fn a_message_that_waited_until_its_lock_was_lost_is_not_handed_over() {
         held.push(receive(&mut receiver).await.lock);
     }
     for lock in held.drain(..4) {
-        settler.settle(lock, complete()).await.unwrap();
+        settler.settled(lock, complete()).await.unwrap();
     }
     for _ in 0..4 {
         held.push(receive(&mut receiver).await.lock);
@@ -105,14 +105,14 @@ async fn a_message_that_waited_until_its_lock_was_lost_is_not_handed_over() {
     tokio::time::sleep(lock * 3 / 2).await;
     let waited = emulator.events().totals().lock_expired - expired;
     for lock in held {
-        settler.settle(lock, Settlement::Leave).await.unwrap();
+        settler.settled(lock, Settlement::Leave).await.unwrap();
     }
     for _ in 0..8 {
         let locked = receive(&mut receiver).await;
         handed += 1;
         assert!(locked.lock_remaining > lock / 4, "{:?}", locked.lock_remaining);
         settler.renew(locked.lock).await.unwrap();
-        settler.settle(locked.lock, complete()).await.unwrap();
+        settler.settled(locked.lock, complete()).await.unwrap();
     }
     let delivered = emulator.events().totals().delivered;
     assert!(waited >= 12, "{waited}");

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::raw::send_with_list_property;
 use super::support::{
-    HANG, SHORT_LOCK, complete, eventually, receive, send, start, start_with_orders,
+    HANG, SHORT_LOCK, SettleAndWait, complete, eventually, receive, send, start, start_with_orders,
 };
 
 #[tokio::test]
@@ -24,10 +24,10 @@ async fn what_is_completed_is_gone() {
     assert!(locked.lock_remaining > Duration::from_secs(50), "{:?}", locked.lock_remaining);
     assert!(locked.lock_remaining <= Duration::from_secs(60), "{:?}", locked.lock_remaining);
     let settler = receiver.settler();
-    settler.settle(locked.lock, complete()).await.unwrap();
+    settler.settled(locked.lock, complete()).await.unwrap();
     eventually("completion", || emulator.events().totals().completed == 1).await;
 
-    let twice = settler.settle(locked.lock, Settlement::Abandon).await;
+    let twice = settler.settled(locked.lock, Settlement::Abandon).await;
     assert!(matches!(twice, Err(BrokerError::LockLost)), "{twice:?}");
     let renewed = settler.renew(locked.lock).await;
     assert!(matches!(renewed, Err(BrokerError::LockLost)), "{renewed:?}");
@@ -41,7 +41,7 @@ async fn what_is_abandoned_comes_again_at_once_and_is_counted() {
     for count in 1..=3 {
         let locked = receive(&mut receiver).await;
         assert_eq!(locked.delivery.delivery_count(), count);
-        receiver.settler().settle(locked.lock, Settlement::Abandon).await.unwrap();
+        receiver.settler().settled(locked.lock, Settlement::Abandon).await.unwrap();
     }
 }
 
@@ -54,7 +54,7 @@ async fn a_dead_letter_has_reason_and_description() {
     let locked = receive(&mut receiver).await;
     let rejection = Rejection::new("UnknownCurrency", "`XYZ` is no currency: é");
     let settlement = Settlement::DeadLetter(rejection);
-    receiver.settler().settle(locked.lock, settlement).await.unwrap();
+    receiver.settler().settled(locked.lock, settlement).await.unwrap();
 
     let dead_letters = queue.clone().dead_letters();
     assert_eq!(dead_letters.id(), queue.id(), "a redriven message keeps its key");
@@ -67,7 +67,7 @@ async fn a_dead_letter_has_reason_and_description() {
     assert_eq!(text("DeadLetterReason"), "UnknownCurrency");
     assert_eq!(text("DeadLetterErrorDescription"), "`XYZ` is no currency: é");
     assert_eq!(locked.delivery.message_id(), Some("0"));
-    receiver.settler().settle(locked.lock, complete()).await.unwrap();
+    receiver.settler().settled(locked.lock, complete()).await.unwrap();
     eventually("completion", || emulator.counts("orders").unwrap().dead_lettered == 0).await;
 }
 
@@ -80,8 +80,8 @@ async fn what_is_left_comes_again_when_its_lock_has_run_out() {
     for round in 0..4 {
         let locked = receive(&mut receiver).await;
         let settler = receiver.settler();
-        settler.settle(locked.lock, Settlement::Leave).await.unwrap();
-        let again = settler.settle(locked.lock, Settlement::Abandon).await;
+        settler.settled(locked.lock, Settlement::Leave).await.unwrap();
+        let again = settler.settled(locked.lock, Settlement::Abandon).await;
         assert!(matches!(again, Err(BrokerError::LockLost)), "round {round}: {again:?}");
     }
 }
@@ -100,7 +100,7 @@ async fn twenty_messages_in_flight_are_settled_in_any_order() {
         let completion = complete();
         tasks.spawn(async move {
             tokio::time::sleep(Duration::from_millis(20 - number % 20)).await;
-            settler.settle(locked.lock, completion).await
+            settler.settled(locked.lock, completion).await
         });
         if tasks.len() == 20 {
             tasks.join_next().await.unwrap().unwrap().unwrap();
@@ -131,7 +131,7 @@ async fn no_more_is_delivered_than_may_be_held_and_as_many_again() {
         most_held = most_held.max(held.len());
         most_locked = most_locked.max(emulator.counts("orders").unwrap().locked);
         for lock in held.drain(..2) {
-            settler.settle(lock, complete()).await.unwrap();
+            settler.settled(lock, complete()).await.unwrap();
         }
     }
     assert_eq!(most_held, HELD_MAX);
@@ -146,8 +146,8 @@ async fn two_messages_are_in_flight_where_two_may_be() {
     let settler = receiver.settler();
     for _ in 0..8 {
         let (first, second) = (receive(&mut receiver).await, receive(&mut receiver).await);
-        settler.settle(first.lock, complete()).await.unwrap();
-        settler.settle(second.lock, complete()).await.unwrap();
+        settler.settled(first.lock, complete()).await.unwrap();
+        settler.settled(second.lock, complete()).await.unwrap();
     }
 }
 
@@ -172,7 +172,7 @@ async fn after_a_stop_no_message_is_taken_and_what_was_received_is_settled() {
     let renewed = settler.renew(held[0]).await.unwrap();
     assert!(renewed > Duration::from_secs(50), "{renewed:?}");
     for lock in held {
-        settler.settle(lock, complete()).await.unwrap();
+        settler.settled(lock, complete()).await.unwrap();
     }
     timeout(HANG, receiver.close()).await.unwrap();
     eventually("completion", || emulator.events().totals().completed == 4).await;
@@ -204,11 +204,11 @@ async fn a_message_that_cannot_be_decoded_stops_no_other() {
         send(&bus, 2).await;
         for _ in 0..2 {
             let next = receive(&mut receiver).await;
-            settler.settle(neighbour.lock, complete()).await.unwrap();
+            settler.settled(neighbour.lock, complete()).await.unwrap();
             neighbour = next;
         }
     }
-    settler.settle(neighbour.lock, complete()).await.unwrap();
+    settler.settled(neighbour.lock, complete()).await.unwrap();
     eventually("completion", || emulator.events().totals().completed == 21).await;
     assert_eq!(emulator.counts("orders").unwrap().locked, 10, "they were delivered");
 }
@@ -260,16 +260,16 @@ async fn what_is_set_aside_makes_room_for_others_and_is_settled_later() {
     assert!(locked <= 44 + 8, "{locked}");
 
     for (lock, _) in aside {
-        settler.settle(lock, complete()).await.unwrap();
+        settler.settled(lock, complete()).await.unwrap();
     }
     for locked in held {
         seen.insert(locked.delivery.sequence_number());
-        settler.settle(locked.lock, complete()).await.unwrap();
+        settler.settled(locked.lock, complete()).await.unwrap();
     }
     while seen.len() < 60 {
         let locked = receive(&mut receiver).await;
         assert!(seen.insert(locked.delivery.sequence_number()), "no message comes twice");
-        settler.settle(locked.lock, complete()).await.unwrap();
+        settler.settled(locked.lock, complete()).await.unwrap();
     }
     eventually("completion", || emulator.events().totals().completed == 60).await;
     assert_eq!(emulator.events().totals().delivered, 60);

@@ -7,7 +7,7 @@ use idem_emulator::{Emulator, Fault, QueueOptions};
 use tokio::time::timeout;
 
 use super::super::LinkReceiver;
-use super::support::{HANG, complete, eventually, receive, start};
+use super::support::{HANG, SettleAndWait, complete, eventually, receive, start};
 use crate::broker::servicebus::ServiceBus;
 use crate::broker::{BrokerError, Locked, OutgoingMessage, Receiver, Settler, Source};
 use crate::settle::Settlement;
@@ -59,7 +59,7 @@ async fn sessions_are_received_at_once_and_each_in_order() {
         for locked in held {
             let id = locked.delivery.message_id().unwrap().to_owned();
             seen.entry(session(&locked).to_owned()).or_default().push(id);
-            settler.settle(locked.lock, complete()).await.unwrap();
+            settler.settled(locked.lock, complete()).await.unwrap();
         }
     }
     for (session, ids) in seen {
@@ -94,7 +94,7 @@ async fn each_of_more_sessions_than_there_is_room_for_gets_its_turn() {
             None => receive(&mut receiver).await,
         };
         assert!(seen.insert(locked.delivery.message_id().unwrap().to_owned()));
-        settler.settle(locked.lock, complete()).await.unwrap();
+        settler.settled(locked.lock, complete()).await.unwrap();
     }
     eventually("completion", || emulator.events().totals().completed == 14).await;
     assert_eq!(emulator.events().totals().delivered, 14);
@@ -118,8 +118,8 @@ async fn what_is_given_back_comes_again_before_what_is_behind_it() {
         let locked = receive(&mut receiver).await;
         assert_eq!(locked.delivery.message_id(), Some(id));
         assert_eq!(locked.delivery.delivery_count(), count, "{id}");
-        settler.settle(locked.lock, settlement).await.unwrap();
-        let again = settler.settle(locked.lock, Settlement::Abandon);
+        settler.settled(locked.lock, settlement).await.unwrap();
+        let again = settler.settled(locked.lock, Settlement::Abandon);
         let again = timeout(HANG, again).await.unwrap();
         assert!(matches!(again, Err(BrokerError::LockLost | BrokerError::Closed)), "{again:?}");
     }
@@ -143,13 +143,13 @@ async fn a_lost_session_ends_alone_and_goes_on_where_it_was() {
     assert!(matches!(renewed, Err(BrokerError::LockLost)), "{renewed:?}");
     // The other session did not notice.
     settler.renew(good.lock).await.unwrap();
-    settler.settle(good.lock, complete()).await.unwrap();
+    settler.settled(good.lock, complete()).await.unwrap();
     let mut ids: BTreeMap<String, Vec<_>> = BTreeMap::new();
     for _ in 0..3 {
         let locked = receive(&mut receiver).await;
         let id = locked.delivery.message_id().unwrap().to_owned();
         ids.entry(session(&locked).to_owned()).or_default().push(id);
-        settler.settle(locked.lock, complete()).await.unwrap();
+        settler.settled(locked.lock, complete()).await.unwrap();
     }
     assert_eq!(ids[session(&good)].len(), 1);
     let again = ["0", "1"].map(|round| format!("{}-{round}", session(&bad)));
@@ -168,11 +168,11 @@ async fn what_is_settled_too_late_comes_again() {
     let settler = receiver.settler();
     let first = receive(&mut receiver).await;
     assert_eq!(lost.fired(), 1);
-    timeout(HANG, settler.settle(first.lock, complete())).await.unwrap().ok();
+    timeout(HANG, settler.settled(first.lock, complete())).await.unwrap().ok();
     for id in ["0-0", "0-1"] {
         let locked = receive(&mut receiver).await;
         assert_eq!(locked.delivery.message_id(), Some(id));
-        settler.settle(locked.lock, complete()).await.unwrap();
+        settler.settled(locked.lock, complete()).await.unwrap();
     }
     eventually("completion", || emulator.events().totals().completed == 2).await;
 }
@@ -192,9 +192,9 @@ async fn a_session_is_renewed_with_its_message_and_while_it_is_idle() {
         let remaining = settler.renew(first.lock).await.unwrap();
         assert!(remaining > lock / 2 && remaining <= lock, "{remaining:?}");
     }
-    settler.settle(first.lock, complete()).await.unwrap();
+    settler.settled(first.lock, complete()).await.unwrap();
     let second = receive(&mut receiver).await;
-    settler.settle(second.lock, complete()).await.unwrap();
+    settler.settled(second.lock, complete()).await.unwrap();
     let released = || emulator.events().totals().session_released;
     let before = released();
     eventually("the end of the idle session", || released() > before).await;
@@ -233,7 +233,7 @@ async fn a_stop_gives_up_the_sessions_at_once() {
     eventually("delivery", || emulator.events().totals().delivered == 4).await;
     receiver.stop();
     settler.renew(held.lock).await.unwrap();
-    settler.settle(held.lock, complete()).await.unwrap();
+    settler.settled(held.lock, complete()).await.unwrap();
     timeout(HANG, receiver.close()).await.unwrap();
     eventually("completion", || emulator.events().totals().completed == 1).await;
     eventually("release", || emulator.counts("orders").unwrap().locked == 0).await;
@@ -279,7 +279,7 @@ async fn a_broker_that_goes_away_ends_the_receiver_and_one_dropped_connection_do
         };
         let locked = received.expect("the others go on");
         *seen.entry(locked.delivery.message_id().unwrap().to_owned()).or_insert(0) += 1;
-        settler.settle(locked.lock, complete()).await.ok();
+        settler.settled(locked.lock, complete()).await.ok();
     }
     assert_eq!((dropped.fired(), seen.len()), (1, 9), "{seen:?}");
     emulator.shutdown().await;

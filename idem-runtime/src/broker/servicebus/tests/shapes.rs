@@ -3,8 +3,8 @@
 use serde::Deserialize;
 
 use super::raw::{data, properties, send_sections, sequence, text, value};
-use super::support::{complete, receive, start_with_orders};
-use crate::broker::{Receiver, Settler, Source};
+use super::support::{SettleAndWait, complete, receive, start_with_orders};
+use crate::broker::{Receiver, Source};
 use crate::delivery::{Decode, Delivery, Json};
 use crate::outcome::Rejection;
 
@@ -38,7 +38,7 @@ async fn bodies_of_every_shape_are_read_or_rejected_with_a_reason() {
         send_sections(&emulator, &sections).await;
         let locked = receive(&mut receiver).await;
         assert_eq!(decode(&locked.delivery), Ok(Order { number: 7 }));
-        receiver.settler().settle(locked.lock, complete()).await.unwrap();
+        receiver.settler().settled(locked.lock, complete()).await.unwrap();
     }
     let utf_16: Vec<u8> = "\u{feff}{}".encode_utf16().flat_map(|unit| unit.to_le_bytes()).collect();
     let bad = [
@@ -59,7 +59,7 @@ async fn bodies_of_every_shape_are_read_or_rejected_with_a_reason() {
         let rejection = decode(&locked.delivery).unwrap_err();
         assert_eq!(rejection.reason(), reason, "{rejection}");
         assert!(rejection.description().contains(description), "{rejection}");
-        receiver.settler().settle(locked.lock, complete()).await.unwrap();
+        receiver.settler().settled(locked.lock, complete()).await.unwrap();
     }
     send_sections(&emulator, &[&properties(&text("no body"))]).await;
     let locked = receive(&mut receiver).await;
@@ -86,7 +86,7 @@ async fn message_ids_of_every_type_are_read() {
         send_sections(&emulator, &[&properties(encoded), &data(b"{}")]).await;
         let locked = receive(&mut receiver).await;
         assert_eq!(locked.delivery.message_id(), expected, "{encoded:x?}");
-        receiver.settler().settle(locked.lock, complete()).await.unwrap();
+        receiver.settler().settled(locked.lock, complete()).await.unwrap();
     }
     send_sections(&emulator, &[&data(b"{}")]).await;
     let locked = receive(&mut receiver).await;

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 
-use super::support::{complete, receive, send, start_with_orders};
-use crate::broker::{Receiver, Settler, Source};
+use super::support::{SettleAndWait, complete, receive, send, start_with_orders};
+use crate::broker::{Receiver, Source};
 
 const MESSAGES: u32 = 20_000;
 
@@ -34,7 +34,7 @@ async fn rate(in_flight_max: u32, handler: Duration) -> f64 {
             if !handler.is_zero() {
                 tokio::time::sleep(handler).await;
             }
-            settler.settle(locked.lock, complete()).await.unwrap();
+            settler.settled(locked.lock, complete()).await.unwrap();
         });
         while tasks.try_join_next().is_some() {}
     }

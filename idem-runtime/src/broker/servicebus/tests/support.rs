@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use crate::Settlement;
 use crate::broker::servicebus::{LinkReceiver, ServiceBus};
-use crate::broker::{Locked, OutgoingMessage, Receiver};
+use crate::broker::{BrokerError, LockId, Locked, OutgoingMessage, Receiver, Settler, Told};
 use crate::execute::Proof;
 use idem_emulator::{Emulator, QueueOptions};
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 /// Nothing here takes this long unless it hangs.
@@ -39,6 +40,18 @@ pub(super) async fn receive(receiver: &mut LinkReceiver) -> Locked {
     let received = timeout(HANG, receiver.receive()).await;
     received.expect("a message comes").expect("receiving works")
 }
+
+/// Settling as tests do it: they wait until the broker was told.
+pub(super) trait SettleAndWait: Settler {
+    async fn settled(&self, lock: LockId, settlement: Settlement) -> Result<(), BrokerError> {
+        let (told, is_told) = oneshot::channel();
+        let told = Told::new(|result| drop(told.send(result)));
+        self.settle(lock, settlement, told).await;
+        is_told.await.expect("one is told in any case")
+    }
+}
+
+impl<L: Settler> SettleAndWait for L {}
 
 pub(super) fn complete() -> Settlement {
     Settlement::Complete(Proof::for_test())
