@@ -61,7 +61,7 @@ pub(super) async fn run(targets: &mut Targets) -> Result<()> {
     let broker = Broker::start().await?;
     let (begun, begins) = mpsc::unbounded_channel();
     let consumer =
-        Consumer::builder(broker.bus.queue(QUEUE), database.with_connections(CONNECTIONS))
+        Consumer::builder(broker.bus.queue(QUEUE), Postgres::connect_with(database.url.parse()?, CONNECTIONS).await?)
             .handler(TouchHandler)
             .state::<Begun>(begun)
             .in_flight_max(IN_FLIGHT_MAX)

@@ -8,7 +8,6 @@ use idem_runtime::broker::servicebus::ServiceBus;
 use idem_runtime::store::Postgres;
 use idem_runtime::{Consumer, shutdown_signal};
 use idem_tests::database::PostgresDatabase;
-use sqlx::postgres::PgPoolOptions;
 use tokio::time::{Instant, sleep};
 
 use super::{Broker, CONNECTIONS, IN_FLIGHT_MAX, QUEUE, Targets};
@@ -35,8 +34,7 @@ pub(crate) struct Work {
 }
 
 pub(crate) async fn work(arguments: Work) -> Result<()> {
-    let options = PgPoolOptions::new().max_connections(CONNECTIONS);
-    let store = Postgres::from_pool(options.connect_lazy(&arguments.database_url)?);
+    let store = Postgres::connect_with(arguments.database_url.parse()?, CONNECTIONS).await?;
     let bus = ServiceBus::connect(&arguments.bus)?;
     let consumer = Consumer::builder(bus.queue(QUEUE), store)
         .handler(on_postgres::PlaceHandler)

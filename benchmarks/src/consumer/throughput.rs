@@ -41,7 +41,7 @@ const BATCH_RATIO_MIN: f64 = 8.0;
 pub(super) async fn run(targets: &mut Targets) -> Result<()> {
     let Some(database) = PostgresDatabase::new().await else { return Ok(()) };
     sqlx::query(TABLE).execute(database.store.pool()).await?;
-    let store = database.with_connections(CONNECTIONS);
+    let store = Postgres::connect_with(database.url.parse()?, CONNECTIONS).await?;
     let broker = Broker::start().await?;
     let mut latencies = [const { Vec::new() }; VARIANTS];
     let mut order: [usize; VARIANTS] = std::array::from_fn(|variant| variant);

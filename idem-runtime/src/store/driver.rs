@@ -85,30 +85,6 @@ pub(super) const MIGRATE: &str = "a table or a column of the ledger is missing; 
 pub(super) const READ_ONLY: &str = "this database can only be read, as a replica can; connect to the \
      primary, or to one that can be written";
 
-/// Begins a transaction on a connection of the pool.
-///
-/// A connection that still counts itself inside a transaction, since somebody ended that one by
-/// hand, is closed rather than reused.
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
-pub(super) async fn begin_on<DB: sqlx::Database>(
-    pool: &sqlx::Pool<DB>,
-    statement: &'static str,
-) -> sqlx::Result<sqlx::Transaction<'static, DB>> {
-    use sqlx::Connection;
-
-    for _ in 0..pool.options().get_max_connections() {
-        match pool.begin_with(statement).await {
-            Err(sqlx::Error::InvalidSavePointStatement) => {}
-            begun => return begun,
-        }
-        let connection = pool.acquire().await?;
-        if connection.is_in_transaction() {
-            connection.close().await.ok();
-        }
-    }
-    pool.begin_with(statement).await
-}
-
 /// Refuses a transaction inside which the handler left another one open: the driver would then
 /// release that one's savepoint where we mean to commit, and report success.
 pub(super) fn refuse_nested<DB: sqlx::Database>(
@@ -118,18 +94,6 @@ pub(super) fn refuse_nested<DB: sqlx::Database>(
         0 | 1 => Ok(()),
         _ => Err(StoreError::found(NESTED_TRANSACTION, Fault::Refused)),
     }
-}
-
-/// Rolls back a transaction and those that the handler left open inside it. Otherwise only the
-/// innermost would be, and the connection would go back to the pool inside the others.
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
-pub(super) async fn roll_back<DB: sqlx::Database>(mut transaction: sqlx::Transaction<'static, DB>) {
-    while DB::TransactionManager::get_transaction_depth(&transaction) > 1 {
-        if DB::TransactionManager::rollback(&mut transaction).await.is_err() {
-            break;
-        }
-    }
-    transaction.rollback().await.ok();
 }
 
 /// What the database's part in a handler's error means, also behind the handler's own types.

@@ -24,7 +24,7 @@ pub(super) struct Statements {
 macro_rules! sqlx_methods {
     ($statements:expr) => {
         async fn find(&self, digest: Digest) -> Result<Option<Earlier>, StoreError> {
-            let found = find(&self.pool, &self.names, digest).await;
+            let found = find(self.pool(), &self.names, digest).await;
             Ok(found.map_err(failed("read the claim"))?.map($crate::store::ledger::earlier))
         }
 
@@ -46,7 +46,7 @@ macro_rules! sqlx_methods {
             };
             let failed = failed("read the row of an earlier message");
             let mut query = agreement.query(bind)?;
-            let row = query.build().fetch_optional(&self.pool).await.map_err(&failed)?;
+            let row = query.build().fetch_optional(self.pool()).await.map_err(&failed)?;
             let Some(row) = row else { return Ok(None) };
             let agrees = (0..same.len()).map(|number| row.try_get(number));
             agrees.collect::<Result<_, _>>().map(Some).map_err(&failed)
@@ -59,7 +59,7 @@ macro_rules! sqlx_methods {
         async fn oldest_claim_age(&self, scope: &str) -> Result<Option<i64>, StoreError> {
             sqlx::query_scalar(self.names.sql($statements.oldest_claim_age))
                 .bind(scope)
-                .fetch_one(&self.pool)
+                .fetch_one(self.pool())
                 .await
                 .map_err(failed("read the oldest claim"))
         }
@@ -70,12 +70,12 @@ macro_rules! sqlx_methods {
                 .bind(&scope.scope)
                 .bind(scope.level)
                 .bind(&scope.key)
-                .execute(&self.pool)
+                .execute(self.pool())
                 .await
                 .map_err(&failed)?;
             let (level, key) = sqlx::query_as(self.names.sql($statements.keys))
                 .bind(&scope.scope)
-                .fetch_one(&self.pool)
+                .fetch_one(self.pool())
                 .await
                 .map_err(&failed)?;
             Ok(ScopeKeys { scope: scope.scope.clone(), level, key })
@@ -86,7 +86,7 @@ macro_rules! sqlx_methods {
                 .bind($crate::store::ledger::seconds(retention.horizon))
                 .bind($crate::store::ledger::seconds(retention.kept))
                 .bind(scope)
-                .execute(&self.pool)
+                .execute(self.pool())
                 .await
                 .map_err(failed("keep alive"))?;
             Ok(())
@@ -94,7 +94,7 @@ macro_rules! sqlx_methods {
 
         async fn scopes(&self) -> Result<Vec<String>, StoreError> {
             sqlx::query_scalar(self.names.sql($statements.scopes))
-                .fetch_all(&self.pool)
+                .fetch_all(self.pool())
                 .await
                 .map_err(failed("read the scopes"))
         }

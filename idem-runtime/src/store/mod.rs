@@ -4,6 +4,8 @@
 //! handler's own rows, so that both are there or neither is.
 
 mod calls;
+#[cfg(feature = "postgres")]
+mod connections;
 mod doubt;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod driver;
@@ -25,6 +27,8 @@ mod sqlserver;
 mod step;
 #[cfg(test)]
 mod tests;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod transaction;
 
 use std::error::Error;
 use std::fmt;

@@ -12,6 +12,7 @@ use sqlx::sqlite::{
 use sqlx::{Executor, QueryBuilder, Row, SqliteConnection};
 
 use super::methods::{Statements, sqlx_methods};
+use super::transaction::Transaction;
 use super::{
     Claim, Claimed, Constraint, Earlier, Fault, Names, ScopeKeys, Store, StoreError, driver,
     ledger, migration,
@@ -88,7 +89,7 @@ impl Sqlite {
 /// A transaction and what it claimed.
 #[derive(Debug)]
 pub struct SqliteTransaction {
-    transaction: sqlx::Transaction<'static, sqlx::Sqlite>,
+    transaction: Transaction<sqlx::Sqlite>,
     claimed: Option<Digest>,
     names: Names,
 }
@@ -160,7 +161,7 @@ impl Store for Sqlite {
     async fn begin(&self) -> Result<SqliteTransaction, StoreError> {
         // The write lock is taken now: a transaction that reads first and writes later is refused
         // at once when another has written in between, whatever the busy time-out.
-        let transaction = driver::begin_on(&self.pool, "BEGIN IMMEDIATE; SAVEPOINT idem")
+        let transaction = Transaction::begin(&self.pool, "BEGIN IMMEDIATE; SAVEPOINT idem")
             .await
             .map_err(failed("begin"))?;
         Ok(SqliteTransaction { transaction, claimed: None, names: self.names.clone() })
@@ -315,7 +316,7 @@ impl Store for Sqlite {
     }
 
     async fn rollback(transaction: SqliteTransaction) {
-        driver::roll_back(transaction.transaction).await;
+        transaction.transaction.roll_back().await;
     }
 
     sqlx_methods!(STATEMENTS);

@@ -1,0 +1,138 @@
+//! The connections of PostgreSQL, of which some are kept from one transaction to the next.
+//!
+//! A connection that goes back to its pool is asked whether it still works, by a task of its own.
+//! That is one of five round trips of a message. So a connection whose transaction is committed is
+//! kept for a moment, and where the next transaction begins within it, that one has the connection.
+//!
+//! Nobody goes without a connection for that: when the pool has no other to give, nothing is kept.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use sqlx::postgres::PgPool;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+
+use super::transaction::Transaction;
+
+/// How long a connection is kept for the next transaction. It is inside an empty one meanwhile, for
+/// which a pooler between here and the server keeps a session.
+const IDLE_MAX: Duration = Duration::from_millis(10);
+
+/// How long a connection is away from its pool, which looks after its age and its health.
+const AWAY_MAX: Duration = Duration::from_secs(1);
+
+#[derive(Clone, Debug)]
+pub(super) struct Connections {
+    pool: PgPool,
+    /// There are none of a pool that is the application's: it may have the pool do something each
+    /// time that a connection comes back.
+    kept: Option<Arc<Mutex<Kept>>>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    /// The one that was used last is the last.
+    idle: Vec<Idle>,
+    /// Gives back what is idle for too long; ends when there is nothing left.
+    watch: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Idle {
+    begun: Begun,
+    since: Instant,
+}
+
+/// A transaction, and since when its connection has been away from the pool.
+#[derive(Debug)]
+pub(super) struct Begun {
+    pub(super) transaction: Transaction<sqlx::Postgres>,
+    away_since: Instant,
+}
+
+impl Connections {
+    /// Those of a pool of our own.
+    pub(super) fn of_ours(pool: PgPool) -> Self {
+        Self { pool, kept: Some(Arc::default()) }
+    }
+
+    /// Those of a pool that is the application's.
+    pub(super) fn of_application(pool: PgPool) -> Self {
+        Self { pool, kept: None }
+    }
+
+    pub(super) fn pool(&self) -> &PgPool {
+        &self.pool
+    }
+
+    /// Begins on the connection that was kept last, and otherwise on one of the pool.
+    pub(super) async fn begin(&self, statement: &'static str) -> sqlx::Result<Begun> {
+        if let Some(Begun { transaction, away_since }) = self.take() {
+            if let Ok(transaction) = transaction.begin_again(statement).await {
+                return Ok(Begun { transaction, away_since });
+            }
+            // What broke this connection has probably broken the others.
+            self.give_back_all();
+        }
+        let transaction = Transaction::begin(&self.pool, statement).await?;
+        Ok(Begun { transaction, away_since: Instant::now() })
+    }
+
+    /// Keeps the connection of a transaction that is committed, or gives it back to the pool.
+    pub(super) fn keep(&self, begun: Begun) {
+        let Some(kept) = &self.kept else { return };
+        let since = Instant::now();
+        if since - begun.away_since > AWAY_MAX || !self.pool_has_more() {
+            return;
+        }
+        let idle = Arc::downgrade(kept);
+        let mut kept = lock(kept);
+        kept.idle.push(Idle { begun, since });
+        if kept.watch.as_ref().is_none_or(JoinHandle::is_finished) {
+            #[expect(clippy::disallowed_methods, reason = "it ends when nothing is kept any more")]
+            let watch = tokio::spawn(watch(idle));
+            kept.watch = Some(watch);
+        }
+    }
+
+    /// Whether the pool can give a connection to whoever asks for one now.
+    fn pool_has_more(&self) -> bool {
+        let can_grow = self.pool.size() < self.pool.options().get_max_connections();
+        !self.pool.is_closed() && (can_grow || self.pool.num_idle() > 0)
+    }
+
+    fn take(&self) -> Option<Begun> {
+        if self.pool.is_closed() {
+            self.give_back_all();
+        }
+        lock(self.kept.as_ref()?).idle.pop().map(|idle| idle.begun)
+    }
+
+    fn give_back_all(&self) {
+        if let Some(kept) = &self.kept {
+            let idle = std::mem::take(&mut lock(kept).idle);
+            drop(idle);
+        }
+    }
+}
+
+/// Gives back what is idle for too long, until there is nothing left.
+async fn watch(kept: Weak<Mutex<Kept>>) {
+    loop {
+        sleep(IDLE_MAX).await;
+        let Some(kept) = kept.upgrade() else { return };
+        let mut kept = lock(&kept);
+        let used = kept.idle.partition_point(|idle| idle.since.elapsed() >= IDLE_MAX);
+        let unused: Vec<_> = kept.idle.drain(..used).collect();
+        if kept.idle.is_empty() {
+            kept.watch = None;
+            return;
+        }
+        drop((kept, unused));
+    }
+}
+
+fn lock(kept: &Mutex<Kept>) -> MutexGuard<'_, Kept> {
+    kept.lock().unwrap_or_else(PoisonError::into_inner)
+}
