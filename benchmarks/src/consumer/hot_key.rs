@@ -60,12 +60,14 @@ pub(super) async fn run(targets: &mut Targets) -> Result<()> {
         .await?;
     let broker = Broker::start().await?;
     let (begun, begins) = mpsc::unbounded_channel();
-    let consumer =
-        Consumer::builder(broker.bus.queue(QUEUE), Postgres::connect_with(database.url.parse()?, CONNECTIONS).await?)
-            .handler(TouchHandler)
-            .state::<Begun>(begun)
-            .in_flight_max(IN_FLIGHT_MAX)
-            .build()?;
+    let consumer = Consumer::builder(
+        broker.bus.queue(QUEUE),
+        Postgres::connect_with(database.url.parse()?, CONNECTIONS).await?,
+    )
+    .handler(TouchHandler)
+    .state::<Begun>(begun)
+    .in_flight_max(IN_FLIGHT_MAX)
+    .build()?;
     let (stop, stopped) = oneshot::channel();
     let mut running = JoinSet::new();
     running.spawn(consumer.run_until(async {

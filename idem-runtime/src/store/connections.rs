@@ -5,22 +5,28 @@
 //! kept for a moment, and where the next transaction begins within it, that one has the connection.
 //!
 //! Nobody goes without a connection for that: when the pool has no other to give, nothing is kept.
+//!
+//! The driver counts itself inside a transaction as long as a connection is kept, so that the next one
+//! begins as a plain statement.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use sqlx::Executor;
 use sqlx::postgres::PgPool;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::transaction::Transaction;
 
-/// How long a connection is kept for the next transaction. It is inside an empty one meanwhile, for
-/// which a pooler between here and the server keeps a session.
+/// How long a connection is kept for the next transaction.
 const IDLE_MAX: Duration = Duration::from_millis(10);
 
 /// How long a connection is away from its pool, which looks after its age and its health.
 const AWAY_MAX: Duration = Duration::from_secs(1);
+
+/// How long giving a connection back may take; then it is given back as it is.
+const GIVE_BACK_MAX: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug)]
 pub(super) struct Connections {
@@ -68,9 +74,9 @@ impl Connections {
 
     /// Begins on the connection that was kept last, and otherwise on one of the pool.
     pub(super) async fn begin(&self, statement: &'static str) -> sqlx::Result<Begun> {
-        if let Some(Begun { transaction, away_since }) = self.take() {
-            if let Ok(transaction) = transaction.begin_again(statement).await {
-                return Ok(Begun { transaction, away_since });
+        if let Some(mut kept) = self.take() {
+            if kept.transaction.execute(statement).await.is_ok() {
+                return Ok(kept);
             }
             // What broke this connection has probably broken the others.
             self.give_back_all();
@@ -79,16 +85,17 @@ impl Connections {
         Ok(Begun { transaction, away_since: Instant::now() })
     }
 
-    /// Keeps the connection of a transaction that is committed, or gives it back to the pool.
+    /// Whether the connection of this transaction may be [kept](Self::keep).
+    pub(super) fn may_keep(&self, begun: &Begun) -> bool {
+        self.kept.is_some() && begun.away_since.elapsed() <= AWAY_MAX && self.pool_has_more()
+    }
+
+    /// Keeps the connection of a transaction that is committed.
     pub(super) fn keep(&self, begun: Begun) {
         let Some(kept) = &self.kept else { return };
-        let since = Instant::now();
-        if since - begun.away_since > AWAY_MAX || !self.pool_has_more() {
-            return;
-        }
         let idle = Arc::downgrade(kept);
         let mut kept = lock(kept);
-        kept.idle.push(Idle { begun, since });
+        kept.idle.push(Idle { begun, since: Instant::now() });
         if kept.watch.as_ref().is_none_or(JoinHandle::is_finished) {
             #[expect(clippy::disallowed_methods, reason = "it ends when nothing is kept any more")]
             let watch = tokio::spawn(watch(idle));
@@ -121,15 +128,28 @@ impl Connections {
 async fn watch(kept: Weak<Mutex<Kept>>) {
     loop {
         sleep(IDLE_MAX).await;
-        let Some(kept) = kept.upgrade() else { return };
-        let mut kept = lock(&kept);
-        let used = kept.idle.partition_point(|idle| idle.since.elapsed() >= IDLE_MAX);
-        let unused: Vec<_> = kept.idle.drain(..used).collect();
-        if kept.idle.is_empty() {
-            kept.watch = None;
-            return;
+        let Some(unused) = kept.upgrade().and_then(|kept| lock(&kept).unused()) else { return };
+        for idle in unused {
+            give_back(idle.begun).await;
         }
-        drop((kept, unused));
+    }
+}
+
+/// Gives a connection back to its pool, inside a transaction as the driver counts: what the driver
+/// rolls back outside of any would be a warning in the server's log.
+async fn give_back(mut begun: Begun) {
+    timeout(GIVE_BACK_MAX, begun.transaction.execute("BEGIN")).await.ok();
+}
+
+impl Kept {
+    /// Takes out what is idle for too long; `None` when nothing is kept any more.
+    fn unused(&mut self) -> Option<Vec<Idle>> {
+        if self.idle.is_empty() {
+            self.watch = None;
+            return None;
+        }
+        let unused = self.idle.partition_point(|idle| idle.since.elapsed() >= IDLE_MAX);
+        Some(self.idle.drain(..unused).collect())
     }
 }
 

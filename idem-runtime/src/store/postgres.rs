@@ -162,10 +162,11 @@ impl PostgresTransaction {
     /// round trip: of the statements of one query, those after a failed one do not run. In a doomed
     /// transaction the first one fails by itself.
     ///
-    /// The driver still counts itself inside a transaction afterwards, and ends an empty one: a
-    /// `ROLLBACK` outside of any would be a warning in the server's log.
-    async fn guard_and_commit(&mut self) -> Result<(), sqlx::Error> {
-        self.execute("CLOSE idem; COMMIT AND CHAIN").await.map(|_| ())
+    /// A connection that is not kept needs an empty transaction, since the driver still counts itself
+    /// inside one and rolls it back: outside of any, that would be a warning in the server's log.
+    async fn guard_and_commit(&mut self, keeps: bool) -> Result<(), sqlx::Error> {
+        let query = if keeps { "CLOSE idem; COMMIT" } else { "CLOSE idem; COMMIT AND CHAIN" };
+        self.execute(query).await.map(|_| ())
     }
 
     /// Whether the transaction that claimed is committed. It is rolled back otherwise, and another
@@ -435,9 +436,12 @@ impl Store for Postgres {
         if let Err(nested) = driver::refuse_nested::<sqlx::Postgres>(&transaction) {
             return Err(super::give_up::<Self>(transaction, nested).await);
         }
-        let Err(error) = transaction.guard_and_commit().await else {
-            let PostgresTransaction { begun, connections, .. } = transaction;
-            connections.keep(begun);
+        let keeps = transaction.connections.may_keep(&transaction.begun);
+        let Err(error) = transaction.guard_and_commit(keeps).await else {
+            if keeps {
+                let PostgresTransaction { begun, connections, .. } = transaction;
+                connections.keep(begun);
+            }
             return Ok(());
         };
         let error = not_committed(error);

@@ -8,7 +8,7 @@ use sqlx_core::transaction::TransactionManager;
 
 /// A transaction that rolls back when it is dropped, whatever the handler left open inside it.
 ///
-/// The driver's own goes back to its pool at its end, and so does not know how to begin again.
+/// The driver's own rolls back only what was begun last, and gives up its connection at its end.
 #[derive(Debug)]
 pub(super) struct Transaction<DB: Database> {
     connection: PoolConnection<DB>,
@@ -28,14 +28,6 @@ impl<DB: Database> Transaction<DB> {
             connection.close().await.ok();
         }
         Self::begin_on(pool.acquire().await?, statement).await
-    }
-
-    /// Ends this transaction and begins another on its connection, in one round trip.
-    #[cfg(feature = "postgres")]
-    pub(super) async fn begin_again(mut self, statement: &'static str) -> Result<Self, Error> {
-        self.end();
-        DB::TransactionManager::begin(&mut self.connection, Some(statement.into_sql_str())).await?;
-        Ok(self)
     }
 
     async fn begin_on(
