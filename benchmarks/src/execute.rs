@@ -254,6 +254,9 @@ fn delivery() -> anyhow::Result<Delivery> {
     Ok(Delivery::new(SourceId::new("bus.example.net", "orders"), body))
 }
 
+/// More than the workers need, with what each of them has just given back.
+const CONNECTIONS: u32 = 72;
+
 /// How many messages each worker handles with each variant.
 const ROUNDS: u32 = 1500;
 
@@ -270,12 +273,13 @@ pub(crate) async fn run() -> anyhow::Result<()> {
     print("sqlite", 1, &latencies);
 
     let Some(database) = PostgresDatabase::new().await else { return Ok(()) };
-    sqlx::query(TABLE).execute(database.store.pool()).await?;
-    once_through_idem::<on_postgres::PlaceHandler, _>(&database.store).await?;
+    let store = Postgres::connect_with(database.url.parse()?, CONNECTIONS).await?;
+    sqlx::query(TABLE).execute(store.pool()).await?;
+    once_through_idem::<on_postgres::PlaceHandler, _>(&store).await?;
     for concurrency in [1, 4, 16] {
         let mut workers = JoinSet::new();
         for _ in 0..concurrency {
-            let store = database.store.clone();
+            let store = store.clone();
             workers.spawn(Latencies::measure(ROUNDS, async move |variant| match variant {
                 DUPLICATE => again_through_idem::<on_postgres::PlaceHandler, _>(&store).await,
                 PLAIN => on_postgres::plain(&store).await,
@@ -287,8 +291,9 @@ pub(crate) async fn run() -> anyhow::Result<()> {
         print("postgres", concurrency, &Latencies::join(measured));
     }
     for concurrency in [1, 4] {
-        run_batches(&database.store, concurrency).await?;
+        run_batches(&store, concurrency).await?;
     }
+    store.pool().close().await;
     database.remove().await;
     run_on_mariadb().await
 }

@@ -7,6 +7,7 @@ mod bodies;
 mod columns;
 mod doubt;
 mod engines;
+mod kept;
 mod misuse;
 mod mysql;
 mod pooler;

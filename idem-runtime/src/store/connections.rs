@@ -4,7 +4,7 @@
 //! That is one of five round trips of a message. So a connection whose transaction is committed is
 //! kept for a moment, and where the next transaction begins within it, that one has the connection.
 //!
-//! Nobody goes without a connection for that: when the pool has no other to give, nothing is kept.
+//! Nobody goes without a connection for that: no more are kept than the pool has left to give.
 //!
 //! The driver counts itself inside a transaction as long as a connection is kept, so that the next one
 //! begins as a plain statement.
@@ -87,7 +87,9 @@ impl Connections {
 
     /// Whether the connection of this transaction may be [kept](Self::keep).
     pub(super) fn may_keep(&self, begun: &Begun) -> bool {
-        self.kept.is_some() && begun.away_since.elapsed() <= AWAY_MAX && self.pool_has_more()
+        let Some(kept) = &self.kept else { return false };
+        let is_fresh = begun.away_since.elapsed() <= AWAY_MAX;
+        is_fresh && !self.pool.is_closed() && lock(kept).idle.len() < self.spare()
     }
 
     /// Keeps the connection of a transaction that is committed.
@@ -103,10 +105,10 @@ impl Connections {
         }
     }
 
-    /// Whether the pool can give a connection to whoever asks for one now.
-    fn pool_has_more(&self) -> bool {
-        let can_grow = self.pool.size() < self.pool.options().get_max_connections();
-        !self.pool.is_closed() && (can_grow || self.pool.num_idle() > 0)
+    /// How many connections the pool can give to whoever asks for one now.
+    fn spare(&self) -> usize {
+        let can_open = self.pool.options().get_max_connections().saturating_sub(self.pool.size());
+        usize::try_from(can_open).unwrap_or(usize::MAX).saturating_add(self.pool.num_idle())
     }
 
     fn take(&self) -> Option<Begun> {

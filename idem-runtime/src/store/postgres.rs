@@ -65,8 +65,8 @@ impl Postgres {
     /// the consumer has messages in flight.
     ///
     /// A connection whose transaction is committed is kept out of the pool for the next message: for
-    /// 10 ms at most if none comes, and for a second in all. That saves one round trip in five. None is
-    /// kept where the pool has no other to give.
+    /// 10 ms at most if none comes, and for a second in all. That saves one round trip in five. No more
+    /// are kept than the pool has left to give.
     ///
     /// # Errors
     ///
