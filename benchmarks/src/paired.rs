@@ -1,7 +1,26 @@
 //! Paired measurement: every worker runs all variants in random order, message by message, so that
 //! whatever else the machine does hits all of them alike.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use tokio::sync::Barrier;
+
+/// How often a worker runs a variant in one turn.
+const TURN: u32 = 50;
+
+/// Has all workers change variants together, in one random order.
+#[derive(Debug)]
+pub(crate) struct Turns {
+    workers: Barrier,
+    seed: u64,
+}
+
+impl Turns {
+    pub(crate) fn of(workers: usize) -> Self {
+        Self { workers: Barrier::new(workers), seed: fastrand::u64(..) }
+    }
+}
 
 /// The latencies of each variant, in the order they were taken.
 #[derive(Debug)]
@@ -21,6 +40,30 @@ impl<const N: usize> Latencies<N> {
                 let started = Instant::now();
                 run(variant).await?;
                 latencies[variant].push(started.elapsed());
+            }
+        }
+        Ok(Self(latencies))
+    }
+
+    /// The same in turns: all workers run one variant for a while, and then the next. What a variant
+    /// leaves to be done in the background, such as giving back a connection, falls on itself then.
+    pub(crate) async fn measure_in_turns(
+        rounds: u32,
+        turns: Arc<Turns>,
+        mut run: impl AsyncFnMut(usize) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Self> {
+        let mut latencies = std::array::from_fn(|_| Vec::new());
+        let mut order: [usize; N] = std::array::from_fn(|variant| variant);
+        let mut random = fastrand::Rng::with_seed(turns.seed);
+        for _ in 0..rounds / TURN {
+            random.shuffle(&mut order);
+            for variant in order {
+                turns.workers.wait().await;
+                for _ in 0..TURN {
+                    let started = Instant::now();
+                    run(variant).await?;
+                    latencies[variant].push(started.elapsed());
+                }
             }
         }
         Ok(Self(latencies))
