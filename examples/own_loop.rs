@@ -57,7 +57,7 @@ async fn receive_all(
         }
         match executed.into_settlement() {
             Settlement::Complete(_) => receiver.complete_message(&message).await?,
-            Settlement::Abandon => receiver.abandon_message(&message, None).await?,
+            Settlement::Abandon(_) => receiver.abandon_message(&message, None).await?,
             Settlement::DeadLetter(why) => {
                 tally.dead_letters += 1;
                 let options = DeadLetterOptions {

@@ -32,7 +32,7 @@ use crate::telemetry::metrics::Recorder;
 ///     let delivery = next().await;
 ///     match orders.execute_once(delivery).await.into_settlement() {
 ///         Settlement::Complete(_) => { /* its effects are committed: remove it */ }
-///         Settlement::Abandon => { /* nothing was done: give it back */ }
+///         Settlement::Abandon(_failure) => { /* nothing was done: give it back */ }
 ///         Settlement::DeadLetter(why) => { /* it can never be handled: put it aside */ }
 ///         Settlement::Leave => { /* let its lock run out */ }
 ///     }

@@ -251,5 +251,5 @@ pub use key::KeyPart;
 pub use message_id::{MESSAGE_ID_SIZE_MAX, MessageId, MessageIdError};
 pub use outcome::{Failure, Outcome};
 pub use prune::{Pruned, oldest_claim_age, prune};
-pub use settle::Settlement;
+pub use settle::{LAST_FAILURE, Settlement};
 pub use store::Tx;

@@ -85,6 +85,7 @@ const DEAD_LETTER_TEXT_MAX: usize = 4096;
 
 impl Rejection {
     pub(crate) fn new(reason: impl Into<String>, description: impl Into<String>) -> Self {
+        let cut = |text| cut(text, DEAD_LETTER_TEXT_MAX);
         Self { reason: cut(reason.into()), description: cut(description.into()) }
     }
 
@@ -106,8 +107,8 @@ impl fmt::Display for Rejection {
 }
 
 /// Cuts at a character boundary.
-fn cut(mut text: String) -> String {
-    if let Some((end, _)) = text.char_indices().nth(DEAD_LETTER_TEXT_MAX) {
+pub(crate) fn cut(mut text: String, characters_max: usize) -> String {
+    if let Some((end, _)) = text.char_indices().nth(characters_max) {
         text.truncate(end);
     }
     text

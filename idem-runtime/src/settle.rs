@@ -1,20 +1,30 @@
 //! From what was committed to what the broker is told. Nothing else settles a message.
 
 use crate::execute::Proof;
-use crate::outcome::{Outcome, Rejection, RetryReason};
+use crate::outcome::{Outcome, Rejection, RetryReason, cut};
 
 /// What the broker is told about a delivery.
 #[derive(Debug)]
 pub enum Settlement {
     /// Remove the message: its effect is committed, and here is the proof.
     Complete(Proof),
-    /// Give the message back: it comes again at once, with a higher delivery count.
-    Abandon,
+    /// Give the message back: it comes again at once, with a higher delivery count. If it failed, this
+    /// says why, for the message's property [`LAST_FAILURE`].
+    Abandon(Option<String>),
     /// Move the message to the dead-letter queue.
     DeadLetter(Rejection),
     /// Say nothing: the lock runs out and the message comes again.
     Leave,
 }
+
+/// The property of a message that says why it failed in its last delivery. It shows in the queue, and
+/// stays with the message when the broker itself dead-letters it, which gives no reason of its own
+/// but that the deliveries are used up.
+///
+/// At most 1,024 characters; the rest is cut.
+pub const LAST_FAILURE: &str = "idem-last-failure";
+
+const LAST_FAILURE_MAX: usize = 1024;
 
 /// What happens to a message that is given back, which decides whether to give it back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +49,7 @@ pub(crate) fn settlement(outcome: Outcome, standing: Standing) -> Settlement {
             Settlement::DeadLetter(Rejection::new("IdempotencyConflict", conflict.to_string()))
         }
         // The message did nothing wrong: it is given back as often as it takes.
-        (Outcome::Retry(RetryReason::NotStarted(_)), _) => Settlement::Abandon,
+        (Outcome::Retry(RetryReason::NotStarted(_)), _) => Settlement::Abandon(None),
         // Given back it would come again at once, before all others, and fail again at once.
         (Outcome::Reject(_) | Outcome::Conflict(_) | Outcome::Retry(_), Standing::DeadLettered) => {
             Settlement::Leave
@@ -47,9 +57,11 @@ pub(crate) fn settlement(outcome: Outcome, standing: Standing) -> Settlement {
         (Outcome::Retry(reason), Standing::Last) => {
             Settlement::DeadLetter(Rejection::new("DeliveriesExhausted", reason.to_string()))
         }
-        (Outcome::Retry(_), Standing::Earlier) => Settlement::Abandon,
+        (Outcome::Retry(reason), Standing::Earlier) => {
+            Settlement::Abandon(Some(cut(reason.to_string(), LAST_FAILURE_MAX)))
+        }
         // Whoever holds the key may still fail, so a busy message is never dead-lettered by us.
-        (Outcome::Busy, _) => Settlement::Abandon,
+        (Outcome::Busy, _) => Settlement::Abandon(None),
         // The commit may have happened: only the claim, met by the next delivery, can tell.
         (Outcome::Unknown(_), _) => Settlement::Leave,
     }
@@ -66,7 +78,8 @@ mod tests {
     fn told(outcome: Outcome, standing: Standing) -> String {
         match settlement(outcome, standing) {
             Settlement::Complete(_) => "complete".to_owned(),
-            Settlement::Abandon => "abandon".to_owned(),
+            Settlement::Abandon(None) => "abandon".to_owned(),
+            Settlement::Abandon(Some(failure)) => format!("abandon: {failure}"),
             Settlement::DeadLetter(rejection) => format!("dead-letter {}", rejection.reason()),
             Settlement::Leave => "leave".to_owned(),
         }
@@ -94,11 +107,24 @@ mod tests {
             (&duplicate, ["complete", "complete", "complete"]),
             (&conflict, [DISAGREES, DISAGREES, "leave"]),
             (&busy, ["abandon", "abandon", "abandon"]),
-            (&failed, ["abandon", "dead-letter DeliveriesExhausted", "leave"]),
-            (&panicked, ["abandon", "dead-letter DeliveriesExhausted", "leave"]),
-            (&hung, ["abandon", "dead-letter DeliveriesExhausted", "leave"]),
+            (
+                &failed,
+                ["abandon: the handler failed: no", "dead-letter DeliveriesExhausted", "leave"],
+            ),
+            (
+                &panicked,
+                ["abandon: the handler panicked: boom", "dead-letter DeliveriesExhausted", "leave"],
+            ),
+            (
+                &hung,
+                [
+                    "abandon: the handler did not end within its time-out of 1s, and was stopped",
+                    "dead-letter DeliveriesExhausted",
+                    "leave",
+                ],
+            ),
             (&not_started, ["abandon", "abandon", "abandon"]),
-            (&not_committed, ["abandon", "dead-letter DeliveriesExhausted", "leave"]),
+            (&not_committed, ["abandon: begin", "dead-letter DeliveriesExhausted", "leave"]),
             (&rejected, ["dead-letter UnknownCurrency", "dead-letter UnknownCurrency", "leave"]),
             (&in_doubt, ["leave", "leave", "leave"]),
         ];
@@ -108,5 +134,14 @@ mod tests {
                 assert_eq!(told(outcome(), standing), expected, "{:?}, {standing:?}", outcome());
             }
         }
+    }
+
+    #[test]
+    fn a_long_failure_is_cut() {
+        let failed = Outcome::Retry(RetryReason::Handler("é".repeat(10_000).into()));
+        let Settlement::Abandon(Some(failure)) = settlement(failed, Standing::Earlier) else {
+            panic!("it is given back");
+        };
+        assert_eq!(failure.chars().count(), LAST_FAILURE_MAX);
     }
 }

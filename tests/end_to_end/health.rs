@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use idem_emulator::{Emulator, EventKind, Fault, QueueOptions};
 use idem_runtime::broker::servicebus::ServiceBus;
+use idem_runtime::broker::{Receiver, Source};
 use idem_runtime::store::{Postgres, Sqlite};
-use idem_runtime::{Consumer, Delivery, Failure, Health, Tx, idempotent};
+use idem_runtime::{Consumer, Delivery, Failure, Health, LAST_FAILURE, Property, Tx, idempotent};
 use idem_tests::database::PostgresDatabase;
 use idem_tests::log::Log;
 use idem_tests::proxy::Proxy;
@@ -196,5 +197,13 @@ async fn of_two_delivery_limits_the_lower_one_counts() {
         assert!(said >= deliveries, "the real reason is in the log: {text}");
         assert!(text.contains(&format!("delivery_count_max={ours}")), "said at start: {text}");
         assert_eq!(bench.entries().await, [0_i64; 0]);
+
+        let letter = bench.bus.queue("entries").dead_letters().open(1).await;
+        let letter = letter.expect("open").receive().await.expect("the dead letter");
+        let last = letter.delivery.property(LAST_FAILURE);
+        assert!(
+            matches!(last, Some(Property::Text(text)) if text == exhausted),
+            "whoever dead-letters it: {last:?}"
+        );
     }
 }

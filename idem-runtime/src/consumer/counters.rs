@@ -119,7 +119,7 @@ impl Counters {
     pub(super) fn settling(&self, settlement: &Settlement) {
         match settlement {
             Settlement::DeadLetter(_) => self.dead_letters.increment(),
-            Settlement::Complete(_) | Settlement::Abandon | Settlement::Leave => {}
+            Settlement::Complete(_) | Settlement::Abandon(_) | Settlement::Leave => {}
         }
         self.metrics.settling(settlement);
     }

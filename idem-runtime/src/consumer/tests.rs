@@ -159,7 +159,7 @@ impl Settler for ScriptedSettler {
     async fn settle(&self, lock: LockId, settlement: Settlement, told: Told) {
         let what = match settlement {
             Settlement::Complete(_) => "complete".to_owned(),
-            Settlement::Abandon => "abandon".to_owned(),
+            Settlement::Abandon(_) => "abandon".to_owned(),
             Settlement::DeadLetter(rejection) => format!("dead-letter: {rejection}"),
             Settlement::Leave => "leave".to_owned(),
         };

@@ -48,7 +48,7 @@ pub(crate) fn name_of_reason(reason: &RetryReason) -> &'static str {
 pub(crate) fn name_of_settlement(settlement: &Settlement) -> &'static str {
     match settlement {
         Settlement::Complete(_) => "complete",
-        Settlement::Abandon => "abandon",
+        Settlement::Abandon(_) => "abandon",
         Settlement::DeadLetter(_) => "dead_letter",
         Settlement::Leave => "leave",
     }

@@ -47,7 +47,7 @@ pub(crate) async fn a_key_that_stays_busy_is_given_back_and_never_completed<E: E
             let other = delivery("r1", "ok").with_delivery_count(delivery_count);
             let other = executor.execute_once(other).await;
             assert_outcome!(other.outcome(), Outcome::Busy);
-            assert_outcome!(other.into_settlement(), Settlement::Abandon);
+            assert_outcome!(other.into_settlement(), Settlement::Abandon(_));
         }
         engine.gate().open();
     };
@@ -84,9 +84,9 @@ pub(crate) async fn a_failure_is_given_back_until_the_last_delivery<E: Engine>(e
     let executor = executor(engine).await;
     let failed = executor.execute_once(delivery("r1", "fail")).await;
     assert_outcome!(failed.outcome(), Outcome::Retry(RetryReason::Handler(_)));
-    assert_outcome!(failed.into_settlement(), Settlement::Abandon);
+    assert_outcome!(failed.into_settlement(), Settlement::Abandon(_));
     let failed = executor.execute_once(delivery("r1", "panic").with_delivery_count(9)).await;
-    assert_outcome!(failed.into_settlement(), Settlement::Abandon);
+    assert_outcome!(failed.into_settlement(), Settlement::Abandon(_));
     let last = executor.execute_once(delivery("r1", "fail").with_delivery_count(10)).await;
     assert_outcome!(last.into_settlement(), Settlement::DeadLetter(why)
         if why.reason() == "DeliveriesExhausted" && why.description().contains("the shop is closed"));

@@ -20,6 +20,7 @@ use azservicebus::{
     ServiceBusReceivedMessage, ServiceBusReceiver, ServiceBusReceiverOptions,
     ServiceBusRetryOptions, ServiceBusSender, ServiceBusSenderOptions,
 };
+use azservicebus_amqp_types::primitives::{OrderedMap, Value};
 use tokio::time::timeout;
 use tracing::{debug, error};
 
@@ -28,7 +29,7 @@ use super::error::{NoAnswer, Place, is_undecodable};
 use crate::broker::BrokerError;
 use crate::broker::connection_string::{ConnectionString, Credential, Endpoint};
 use crate::outcome::Rejection;
-use crate::settle::Settlement;
+use crate::settle::{LAST_FAILURE, Settlement};
 
 /// How long connecting may take.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
@@ -139,7 +140,9 @@ impl ReceiverLink {
         let receiver = &mut self.receiver;
         let told = match settlement {
             Settlement::Complete(_) => receiver.complete_message(message).await,
-            Settlement::Abandon => receiver.abandon_message(message, None).await,
+            Settlement::Abandon(failure) => {
+                receiver.abandon_message(message, failure.map(last_failure)).await
+            }
             Settlement::DeadLetter(rejection) => {
                 receiver.dead_letter_message(message, dead_letter_options(&rejection)).await
             }
@@ -216,6 +219,11 @@ impl SenderLink {
         })
         .await;
     }
+}
+
+/// The property that the broker is told with a message that failed.
+pub(super) fn last_failure(failure: String) -> OrderedMap<String, Value> {
+    [(LAST_FAILURE.to_owned(), Value::from(failure))].into_iter().collect()
 }
 
 /// What the broker is told with a dead letter.

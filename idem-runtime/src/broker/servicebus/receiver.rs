@@ -218,7 +218,9 @@ impl Settler for LinkSettler {
     fn give_back(&self, lock: LockId) {
         // There is a place for it beside the renewal that its owner may have left behind. After
         // the receiver has gone, the lock runs out by itself.
-        self.commands.try_send(Command::Settle(lock, Settlement::Abandon, Told::nobody())).ok();
+        self.commands
+            .try_send(Command::Settle(lock, Settlement::Abandon(None), Told::nobody()))
+            .ok();
     }
 
     fn set_aside(&self, lock: LockId) {
@@ -370,7 +372,7 @@ impl Actor {
         // There is a place for each message held.
         if self.deliveries.try_send(Ok(Handed { locked, at: Instant::now() })).is_err() {
             // It came at the moment of the stop.
-            return self.links.settle(lock, &message, Settlement::Abandon).await;
+            return self.links.settle(lock, &message, Settlement::Abandon(None)).await;
         }
         self.held.insert(lock, Held::Here(message));
         Ok(())
@@ -452,7 +454,7 @@ impl Actor {
         lock: LockId,
         message: &ServiceBusReceivedMessage,
     ) -> Result<(), BrokerError> {
-        self.links.settle(lock, message, Settlement::Abandon).await
+        self.links.settle(lock, message, Settlement::Abandon(None)).await
     }
 
     fn renew(&mut self, lock: LockId, reply: Reply) {

@@ -14,7 +14,9 @@ use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::error::{Place, is_no_session};
-use super::link::{ATTACH_MAX, Client, close, connect, dead_letter_options, not_attached, within};
+use super::link::{
+    ATTACH_MAX, Client, close, connect, dead_letter_options, last_failure, not_attached, within,
+};
 use crate::broker::BrokerError;
 use crate::broker::connection_string::ConnectionString;
 use crate::settle::Settlement;
@@ -92,7 +94,9 @@ impl SessionLink {
         let receiver = &mut self.receiver;
         let told = match settlement {
             Settlement::Complete(_) => receiver.complete_message(message).await,
-            Settlement::Abandon => receiver.abandon_message(message, None).await,
+            Settlement::Abandon(failure) => {
+                receiver.abandon_message(message, failure.map(last_failure)).await
+            }
             Settlement::DeadLetter(rejection) => {
                 receiver.dead_letter_message(message, dead_letter_options(&rejection)).await
             }

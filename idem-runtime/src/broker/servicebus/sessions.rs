@@ -390,7 +390,9 @@ async fn settle(
 ) -> Result<After, BrokerError> {
     let after = match settlement {
         Settlement::Leave => After::GiveUp,
-        Settlement::Complete(_) | Settlement::Abandon | Settlement::DeadLetter(_) => After::HoldOn,
+        Settlement::Complete(_) | Settlement::Abandon(_) | Settlement::DeadLetter(_) => {
+            After::HoldOn
+        }
     };
     // If this fails, who asked hears that the link is gone.
     held.link.settle(message, settlement).await?;

@@ -207,7 +207,7 @@ async fn no_thread_is_left_behind() {
     eventually("the end of all threads", || threads() == 0).await;
     let totals = emulator.events().totals();
     assert_eq!(totals.connection_opened, totals.connection_closed);
-    let settled = settler.settled(locked.lock, Settlement::Abandon).await;
+    let settled = settler.settled(locked.lock, Settlement::Abandon(None)).await;
     assert!(matches!(settled, Err(BrokerError::Closed)), "{settled:?}");
 
     // An opening that nobody waits for any more.

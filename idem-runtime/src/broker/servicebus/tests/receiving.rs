@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::broker::{ASIDE_MAX, BrokerError, Receiver, Settler, Source};
+use crate::broker::{ASIDE_MAX, BrokerError, Locked, Receiver, Settler, Source};
 use crate::outcome::Rejection;
-use crate::{Property, Settlement};
+use crate::{LAST_FAILURE, Property, Settlement};
 use idem_emulator::QueueOptions;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -27,7 +27,7 @@ async fn what_is_completed_is_gone() {
     settler.settled(locked.lock, complete()).await.unwrap();
     eventually("completion", || emulator.events().totals().completed == 1).await;
 
-    let twice = settler.settled(locked.lock, Settlement::Abandon).await;
+    let twice = settler.settled(locked.lock, Settlement::Abandon(None)).await;
     assert!(matches!(twice, Err(BrokerError::LockLost)), "{twice:?}");
     let renewed = settler.renew(locked.lock).await;
     assert!(matches!(renewed, Err(BrokerError::LockLost)), "{renewed:?}");
@@ -41,8 +41,36 @@ async fn what_is_abandoned_comes_again_at_once_and_is_counted() {
     for count in 1..=3 {
         let locked = receive(&mut receiver).await;
         assert_eq!(locked.delivery.delivery_count(), count);
-        receiver.settler().settled(locked.lock, Settlement::Abandon).await.unwrap();
+        receiver.settler().settled(locked.lock, Settlement::Abandon(None)).await.unwrap();
     }
+}
+
+/// C-16. The broker's own dead letter keeps what was said of the last delivery before.
+#[tokio::test]
+async fn a_message_that_failed_says_why_wherever_it_goes() {
+    let (_emulator, bus) = start(QueueOptions::new("orders").max_delivery_count(2)).await;
+    send(&bus, 1).await;
+    let queue = bus.queue("orders");
+    let mut receiver = queue.clone().open(1).await.unwrap();
+    let said = |locked: &Locked| match locked.delivery.property(LAST_FAILURE) {
+        Some(Property::Text(text)) => Some(text.clone()),
+        other => {
+            assert!(other.is_none(), "{other:?}");
+            None
+        }
+    };
+    for (count, before, now) in [(1, None, "the first: é"), (2, Some("the first: é"), "the second")]
+    {
+        let locked = receive(&mut receiver).await;
+        assert_eq!((locked.delivery.delivery_count(), said(&locked).as_deref()), (count, before));
+        let settlement = Settlement::Abandon(Some(now.to_owned()));
+        receiver.settler().settled(locked.lock, settlement).await.unwrap();
+    }
+    let mut letters = queue.dead_letters().open(1).await.unwrap();
+    let letter = receive(&mut letters).await;
+    assert_eq!(said(&letter).as_deref(), Some("the second"));
+    let reason = letter.delivery.property("DeadLetterReason");
+    assert!(matches!(reason, Some(Property::Text(text)) if text == "MaxDeliveryCountExceeded"));
 }
 
 #[tokio::test]
@@ -81,7 +109,7 @@ async fn what_is_left_comes_again_when_its_lock_has_run_out() {
         let locked = receive(&mut receiver).await;
         let settler = receiver.settler();
         settler.settled(locked.lock, Settlement::Leave).await.unwrap();
-        let again = settler.settled(locked.lock, Settlement::Abandon).await;
+        let again = settler.settled(locked.lock, Settlement::Abandon(None)).await;
         assert!(matches!(again, Err(BrokerError::LockLost)), "round {round}: {again:?}");
     }
 }

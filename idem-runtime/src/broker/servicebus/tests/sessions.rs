@@ -10,7 +10,7 @@ use super::super::LinkReceiver;
 use super::support::{HANG, SettleAndWait, complete, eventually, receive, start};
 use crate::broker::servicebus::ServiceBus;
 use crate::broker::{BrokerError, Locked, OutgoingMessage, Receiver, Settler, Source};
-use crate::settle::Settlement;
+use crate::settle::{LAST_FAILURE, Settlement};
 
 async fn start_with_sessions() -> (Emulator, ServiceBus) {
     start(QueueOptions::new("orders").requires_session(true)).await
@@ -108,8 +108,8 @@ async fn what_is_given_back_comes_again_before_what_is_behind_it() {
     let settler = receiver.settler();
     for (id, count, settlement) in [
         ("0-0", 1, complete()),
-        ("0-1", 1, Settlement::Abandon),
-        ("0-1", 2, Settlement::Abandon),
+        ("0-1", 1, Settlement::Abandon(Some("no".to_owned()))),
+        ("0-1", 2, Settlement::Abandon(None)),
         ("0-1", 3, Settlement::Leave),
         // The session was given up and accepted again, which the broker does not count.
         ("0-1", 3, complete()),
@@ -118,8 +118,10 @@ async fn what_is_given_back_comes_again_before_what_is_behind_it() {
         let locked = receive(&mut receiver).await;
         assert_eq!(locked.delivery.message_id(), Some(id));
         assert_eq!(locked.delivery.delivery_count(), count, "{id}");
+        let has_failed = locked.delivery.property(LAST_FAILURE).is_some();
+        assert_eq!(has_failed, id == "0-1" && count > 1, "{id}");
         settler.settled(locked.lock, settlement).await.unwrap();
-        let again = settler.settled(locked.lock, Settlement::Abandon);
+        let again = settler.settled(locked.lock, Settlement::Abandon(None));
         let again = timeout(HANG, again).await.unwrap();
         assert!(matches!(again, Err(BrokerError::LockLost | BrokerError::Closed)), "{again:?}");
     }
