@@ -140,7 +140,7 @@ impl Moment {
             Self::Commit => {
                 let batch = "BEGIN COMMIT TRANSACTION;".encode_utf16();
                 let batch: Vec<u8> = batch.flat_map(u16::to_le_bytes).collect();
-                contains(b"; COMMIT AND CHAIN\0")
+                contains(b"CLOSE idem; COMMIT")
                     || contains(&batch)
                     || bytes.ends_with(b"\x03COMMIT")
             }
