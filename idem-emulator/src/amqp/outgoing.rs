@@ -207,7 +207,7 @@ impl Responses {
 /// Something to write to the peer, encoded.
 #[derive(Debug)]
 pub(super) struct Parcel {
-    /// The delivery tag: the lock token with its first three groups in little-endian order.
+    /// The lock token, with its first three groups in little-endian order.
     pub(super) tag: [u8; 16],
     /// The lock token, if the delivery is to be settled by the peer.
     pub(super) token: Option<Uuid>,
@@ -247,13 +247,18 @@ impl Origin {
     }
 }
 
+/// The broker's own clients write a lock token as .NET keeps it in memory.
+fn tag_of(token: Uuid) -> [u8; 16] {
+    token.to_bytes_le()
+}
+
 impl Parcel {
     fn of_delivery(delivery: Delivery) -> Self {
         let lock = delivery.lock();
         let mut payload = BytesMut::with_capacity(delivery.message.content.len() + 320);
         render(&mut payload, &delivery.message, lock);
         Self {
-            tag: delivery.token.to_bytes_le(),
+            tag: tag_of(delivery.token),
             token: lock.map(|(token, _)| token),
             payload: payload.freeze(),
             ending: delivery.ending,
@@ -261,6 +266,24 @@ impl Parcel {
     }
 
     fn of_response(payload: Bytes) -> Self {
-        Self { tag: Uuid::new_v4().to_bytes_le(), token: None, payload, ending: None }
+        Self { tag: tag_of(Uuid::new_v4()), token: None, payload, ending: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::encode;
+
+    /// C-21: the same token, as a delivery tag and where it is an AMQP UUID.
+    #[test]
+    fn a_lock_token_is_written_in_its_two_orders() {
+        let token = Uuid::from_u128(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff);
+        let tag = [3, 2, 1, 0, 5, 4, 7, 6, 8, 9, 10, 11, 12, 13, 14, 15].map(|place| place * 0x11);
+        assert_eq!(tag_of(token), tag);
+        let mut encoded = BytesMut::new();
+        encode::uuid(&mut encoded, token);
+        let in_order = (0..16).map(|place| place * 0x11);
+        assert!(encoded.iter().copied().eq([0x98].into_iter().chain(in_order)), "{encoded:?}");
     }
 }
