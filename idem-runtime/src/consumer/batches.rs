@@ -1,13 +1,16 @@
 //! Gathers deliveries into batches. Everything else about a delivery stays its own: its lock, its
 //! patience and its settlement.
 
+use std::mem;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
 use tracing::{Instrument, Span};
 
 use super::Shared;
 use super::registry::Registered;
+use super::run::log_panic;
 use crate::handler::Context;
 use crate::outcome::Outcome;
 use crate::store::Store;
@@ -47,26 +50,44 @@ impl Batches {
 }
 
 impl<S: Store> Shared<S> {
-    /// Executes one batch of a handler after the other, each with what is ready when the one before
-    /// has ended: nobody waits for a batch to become full.
+    /// Executes the batches of a handler. A batch begins with what is ready when the one before has
+    /// ended, so that nobody waits for it to become full; a full one does not wait for that either.
     pub(super) async fn execute_batches(
         self: Arc<Self>,
         handler: Arc<Registered<S>>,
         mut waiting: mpsc::Receiver<Waiting>,
     ) {
         let size_max = usize::try_from(self.limits.batch_max).unwrap_or(usize::MAX);
+        let mut running = JoinSet::new();
         let mut batch = Vec::new();
-        let scope = handler.spec().scope;
-        while waiting.recv_many(&mut batch, size_max).await > 0 {
-            let span = telemetry::of_batch(scope, batch.iter().map(|one| &one.span));
-            telemetry::metrics::batch(scope, batch.len());
-            let (contexts, outcomes): (Vec<_>, Vec<_>) =
-                batch.drain(..).map(|one| (one.context, one.outcome)).unzip();
-            let decided = handler.execute_batch(&self.store, &contexts).instrument(span).await;
-            for (outcome, decided) in outcomes.into_iter().zip(decided) {
-                // Nobody waits for it any more where its task has been stopped.
-                outcome.send(decided).ok();
+        loop {
+            let room = size_max - batch.len();
+            tokio::select! {
+                biased;
+                Some(ended) = running.join_next() => log_panic(ended),
+                received = waiting.recv_many(&mut batch, room), if room > 0 => {
+                    if received == 0 {
+                        return;
+                    }
+                }
             }
+            if batch.len() == size_max || (running.is_empty() && !batch.is_empty()) {
+                let (shared, handler) = (Arc::clone(&self), Arc::clone(&handler));
+                running.spawn(shared.execute_batch(handler, mem::take(&mut batch)));
+            }
+        }
+    }
+
+    async fn execute_batch(self: Arc<Self>, handler: Arc<Registered<S>>, batch: Vec<Waiting>) {
+        let scope = handler.spec().scope;
+        let span = telemetry::of_batch(scope, batch.iter().map(|one| &one.span));
+        telemetry::metrics::batch(scope, batch.len());
+        let (contexts, outcomes): (Vec<_>, Vec<_>) =
+            batch.into_iter().map(|one| (one.context, one.outcome)).unzip();
+        let decided = handler.execute_batch(&self.store, &contexts).instrument(span).await;
+        for (outcome, decided) in outcomes.into_iter().zip(decided) {
+            // Nobody waits for it any more where its task has been stopped.
+            outcome.send(decided).ok();
         }
     }
 }

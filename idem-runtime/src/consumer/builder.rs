@@ -108,7 +108,9 @@ impl<B: Source, S: Store> ConsumerBuilder<B, S> {
     /// How many messages are handled in one transaction at most; by default 1, and no more than are
     /// in flight.
     ///
-    /// A batch takes what is ready when the one before has ended. Messages that have failed or were
+    /// A batch takes what is ready when the one before has ended, and does not wait to become full. A
+    /// full one does not wait for that either: with `in_flight_max` at several times this, so many
+    /// batches run side by side, each with a connection of its own. Messages that have failed or were
     /// busy before, by their delivery count too, are handled one by one, and so is a batch that
     /// cannot be done together: see [`execute_batch()`](crate::execute_batch()).
     #[must_use]

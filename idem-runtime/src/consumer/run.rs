@@ -237,7 +237,7 @@ async fn join_all(tasks: &mut JoinSet<()>) {
 
 /// Handlers' panics are caught further down: a panic here is a defect of ours. The message's lock
 /// runs out and it comes again.
-fn log_panic(ended: Result<(), JoinError>) {
+pub(super) fn log_panic(ended: Result<(), JoinError>) {
     if let Err(panic) = ended {
         error!(%panic, "a delivery's task ended in a panic");
     }
