@@ -17,6 +17,13 @@ const CLIENT: &str = "azservicebus";
 
 const STACK_BYTES: u32 = 16 * 1024 * 1024;
 
+/// How many failures may be bad luck: one scenario, and the test function that runs it.
+///
+/// Where no message comes, the client waits as long as it gives the whole operation. Its tests of an
+/// empty queue see a time-out in place of nothing when the two timers, which start one after the
+/// other, fall into different milliseconds. So few failures count if they are there again.
+const LUCKLESS_MAX: usize = 2;
+
 /// The entities of `tests/conformance/config.json` that the tests are to use.
 const ENTITIES: [(&str, &str); 8] = [
     ("SERVICE_BUS_QUEUE", "rust-queue"),
@@ -56,7 +63,11 @@ pub(super) fn run(context: &Context<'_>) -> Result<Outcome> {
     // With one thread, a test's name would stand before its first line of output.
     test.args(["--no-fail-fast", "--", "--nocapture", "--test-threads=2"]);
     test.args(["--skip", "websocket"]);
-    context.count(Suite::Rust, &mut test, count)
+    let outcome = context.count(Suite::Rust, &mut test, count)?;
+    if (1..=LUCKLESS_MAX).contains(&outcome.failed) {
+        return context.count(Suite::Rust, &mut test, count);
+    }
+    Ok(outcome)
 }
 
 fn cargo_test(context: &Context<'_>) -> Command {

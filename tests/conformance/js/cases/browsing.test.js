@@ -63,7 +63,7 @@ cases("browsing and scheduling", () => {
   test("a cancelled message never comes", async (scope) => {
     const { queue, sender, receiver } = await scope.pair();
     const messages = ["m-1", "m-2"].map((messageId) => ({ body: 0, messageId }));
-    const numbers = await sender.scheduleMessages(messages, inAWhile(1_000));
+    const numbers = await sender.scheduleMessages(messages, inAWhile(5 * SILENCE));
     await sender.cancelScheduledMessages(numbers[0]);
     assert.equal((await settled(receiver, "completeMessage")).messageId, "m-2");
     assert.deepEqual(await receiver.receiveMessages(1, { maxWaitTimeInMs: SILENCE }), []);

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 
-import { cases, next, settled, test } from "./support.js";
+import { cases, next, settled, SILENCE, test } from "./support.js";
 
 function sql(name, expression, action) {
   const properties = { FilterType: "Sql", SqlFilter: { SqlExpression: expression } };
@@ -119,7 +119,7 @@ cases("topics", () => {
     const topic = await scope.topic([subscription("one")]);
     const client = scope.client();
     const sender = client.createSender(topic);
-    const due = new Date(Date.now() + 1_000);
+    const due = new Date(Date.now() + 10 * SILENCE);
     await sender.scheduleMessages({ body: "later", messageId: "m-1" }, due);
     assert.deepEqual(await ids(client, topic, "one"), []);
     const message = await next(client.createReceiver(topic, "one"));
