@@ -143,24 +143,20 @@ fn spec(handler: &Handler, name: &str, runtime: &Path) -> TokenStream {
         Identity::MessageId => (quote! { One }, [].as_slice()),
         Identity::Fields(fields) => (quote! { Two }, fields.as_slice()),
     };
-    let fields = fields.iter().map(|field| &field.name);
-    let same = handler.same.iter().map(|field| &field.name);
-    let was = &handler.was;
-    let constraint = match &handler.constraint {
-        Some(constraint) => quote! { ::core::option::Option::Some(#constraint) },
-        None => quote! { ::core::option::Option::None },
-    };
+    let was = with("with_was", handler.was.iter());
+    let key = with("with_key", fields.iter().map(|field| &field.name));
+    let same = with("with_same", handler.same.iter().map(|field| &field.name));
+    let constraint = handler.constraint.iter().map(|name| quote! { .with_constraint(#name) });
     quote! {
-        #runtime::__private::HandlerSpec {
-            name: #name,
-            scope: #scope,
-            was: &[#(#was),*],
-            level: #runtime::__private::Level::#level,
-            key: &[#(#fields),*],
-            constraint: #constraint,
-            same: &[#(#same),*],
-        }
+        #runtime::__private::HandlerSpec::new(#name, #scope, #runtime::__private::Level::#level)
+            #was #key #same #(#constraint)*
     }
+}
+
+/// Sets one fact of the specification, if there is anything to it.
+fn with<'a>(fact: &str, names: impl ExactSizeIterator<Item = &'a String>) -> Option<TokenStream> {
+    let fact = Ident::new(fact, Span::call_site());
+    (names.len() > 0).then(|| quote! { .#fact(&[#(#names),*]) })
 }
 
 fn key(identity: &Identity, runtime: &Path) -> Option<TokenStream> {
@@ -295,15 +291,8 @@ fn stub(marker: &Marker, runtime: &Path) -> TokenStream {
         #cfgs
         #[automatically_derived]
         impl #runtime::__private::Definition for #name {
-            const SPEC: #runtime::__private::HandlerSpec = #runtime::__private::HandlerSpec {
-                name: "",
-                scope: "",
-                was: &[],
-                level: #runtime::__private::Level::Zero,
-                key: &[],
-                constraint: ::core::option::Option::None,
-                same: &[],
-            };
+            const SPEC: #runtime::__private::HandlerSpec =
+                #runtime::__private::HandlerSpec::new("", "", #runtime::__private::Level::Zero);
             type Message = ();
             type Decode = #runtime::__private::Json;
             type Work = #runtime::__private::NoTransaction;

@@ -37,6 +37,7 @@ impl Level {
 
 /// The fixed facts about a handler.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct HandlerSpec {
     /// The function's name, for logs.
     pub name: &'static str,
@@ -56,6 +57,39 @@ pub struct HandlerSpec {
 }
 
 impl HandlerSpec {
+    /// The facts that every handler has.
+    pub const fn new(name: &'static str, scope: &'static str, level: Level) -> Self {
+        Self { name, scope, was: &[], level, key: &[], constraint: None, same: &[] }
+    }
+
+    /// With the names under which its keys lived earlier.
+    #[must_use]
+    pub const fn with_was(mut self, scopes: &'static [&'static str]) -> Self {
+        self.was = scopes;
+        self
+    }
+
+    /// With the key's field paths, which level 2 needs.
+    #[must_use]
+    pub const fn with_key(mut self, fields: &'static [&'static str]) -> Self {
+        self.key = fields;
+        self
+    }
+
+    /// With a unique constraint in place of a claim.
+    #[must_use]
+    pub const fn with_constraint(mut self, name: &'static str) -> Self {
+        self.constraint = Some(name);
+        self
+    }
+
+    /// With the paths of the fields that must agree among messages of one key.
+    #[must_use]
+    pub const fn with_same(mut self, fields: &'static [&'static str]) -> Self {
+        self.same = fields;
+        self
+    }
+
     /// All scopes that it claims under, its own last.
     ///
     /// A handler that had another scope claims under that one too. So both versions of a service can

@@ -125,15 +125,8 @@ async fn nested_transactions_that_end_are_savepoints() {
 struct Unprotected;
 
 impl Definition for Unprotected {
-    const SPEC: HandlerSpec = HandlerSpec {
-        name: "unprotected",
-        scope: "test.unprotected",
-        was: &[],
-        level: Level::Two,
-        key: &["external_ref"],
-        constraint: None,
-        same: &[],
-    };
+    const SPEC: HandlerSpec =
+        HandlerSpec::new("unprotected", "test.unprotected", Level::Two).with_key(&["external_ref"]);
 
     type Message = Named;
     type Decode = Json;

@@ -9,15 +9,12 @@ async fn store(
 #[automatically_derived]
 #[allow(deprecated)]
 impl ::idem_runtime::__private::Definition for StoreHandler {
-    const SPEC: ::idem_runtime::__private::HandlerSpec = ::idem_runtime::__private::HandlerSpec {
-        name: "store",
-        scope: ::core::concat!(::core::env!("CARGO_PKG_NAME"), "::", "store"),
-        was: &[],
-        level: ::idem_runtime::__private::Level::Two,
-        key: &["entry_no"],
-        constraint: ::core::option::Option::None,
-        same: &[],
-    };
+    const SPEC: ::idem_runtime::__private::HandlerSpec = ::idem_runtime::__private::HandlerSpec::new(
+            "store",
+            ::core::concat!(::core::env!("CARGO_PKG_NAME"), "::", "store"),
+            ::idem_runtime::__private::Level::Two,
+        )
+        .with_key(&["entry_no"]);
     type Message = Entry;
     type Decode = ::idem_runtime::__private::Json;
     type Work = Tx<Postgres>;

@@ -7,15 +7,11 @@ async fn send_mail(tx: &mut Tx<Sqlite>, mail: Mail) -> sqlx::Result<()> {
 #[automatically_derived]
 #[allow(deprecated)]
 impl ::idem_runtime::__private::Definition for SendMailHandler {
-    const SPEC: ::idem_runtime::__private::HandlerSpec = ::idem_runtime::__private::HandlerSpec {
-        name: "send_mail",
-        scope: ::core::concat!(::core::env!("CARGO_PKG_NAME"), "::", "send_mail"),
-        was: &[],
-        level: ::idem_runtime::__private::Level::One,
-        key: &[],
-        constraint: ::core::option::Option::None,
-        same: &[],
-    };
+    const SPEC: ::idem_runtime::__private::HandlerSpec = ::idem_runtime::__private::HandlerSpec::new(
+        "send_mail",
+        ::core::concat!(::core::env!("CARGO_PKG_NAME"), "::", "send_mail"),
+        ::idem_runtime::__private::Level::One,
+    );
     type Message = Mail;
     type Decode = ::idem_runtime::__private::Json;
     type Work = Tx<Sqlite>;

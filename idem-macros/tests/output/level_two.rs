@@ -13,15 +13,12 @@ pub async fn place_order(
 #[automatically_derived]
 #[allow(deprecated)]
 impl ::idem_runtime::__private::Definition for PlaceOrderHandler {
-    const SPEC: ::idem_runtime::__private::HandlerSpec = ::idem_runtime::__private::HandlerSpec {
-        name: "place_order",
-        scope: "orders.place",
-        was: &[],
-        level: ::idem_runtime::__private::Level::Two,
-        key: &["customer_id", "address.postcode"],
-        constraint: ::core::option::Option::None,
-        same: &[],
-    };
+    const SPEC: ::idem_runtime::__private::HandlerSpec = ::idem_runtime::__private::HandlerSpec::new(
+            "place_order",
+            "orders.place",
+            ::idem_runtime::__private::Level::Two,
+        )
+        .with_key(&["customer_id", "address.postcode"]);
     type Message = PlaceOrder;
     type Decode = ::idem_runtime::__private::Json;
     type Work = Tx<Postgres>;

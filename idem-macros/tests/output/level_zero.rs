@@ -8,15 +8,11 @@ pub(crate) async fn set_price(
 #[automatically_derived]
 #[allow(deprecated)]
 impl ::idem_runtime::__private::Definition for SetPriceHandler {
-    const SPEC: ::idem_runtime::__private::HandlerSpec = ::idem_runtime::__private::HandlerSpec {
-        name: "set_price",
-        scope: ::core::concat!(::core::env!("CARGO_PKG_NAME"), "::", "set_price"),
-        was: &[],
-        level: ::idem_runtime::__private::Level::Zero,
-        key: &[],
-        constraint: ::core::option::Option::None,
-        same: &[],
-    };
+    const SPEC: ::idem_runtime::__private::HandlerSpec = ::idem_runtime::__private::HandlerSpec::new(
+        "set_price",
+        ::core::concat!(::core::env!("CARGO_PKG_NAME"), "::", "set_price"),
+        ::idem_runtime::__private::Level::Zero,
+    );
     type Message = Price;
     type Decode = ::idem_runtime::__private::Json;
     type Work = ::idem_runtime::__private::NoTransaction;

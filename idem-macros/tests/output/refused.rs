@@ -10,15 +10,11 @@ fn book(tx: &mut Tx<Postgres>, shipment: Shipment) -> Result<(), Failure> {
 }
 #[automatically_derived]
 impl ::idem_runtime::__private::Definition for BookHandler {
-    const SPEC: ::idem_runtime::__private::HandlerSpec = ::idem_runtime::__private::HandlerSpec {
-        name: "",
-        scope: "",
-        was: &[],
-        level: ::idem_runtime::__private::Level::Zero,
-        key: &[],
-        constraint: ::core::option::Option::None,
-        same: &[],
-    };
+    const SPEC: ::idem_runtime::__private::HandlerSpec = ::idem_runtime::__private::HandlerSpec::new(
+        "",
+        "",
+        ::idem_runtime::__private::Level::Zero,
+    );
     type Message = ();
     type Decode = ::idem_runtime::__private::Json;
     type Work = ::idem_runtime::__private::NoTransaction;

@@ -5,15 +5,13 @@ async fn charge(tx: &mut Tx<Postgres>, order: Order) -> Result<Receipt, Failure>
 #[automatically_derived]
 #[allow(deprecated)]
 impl ::idem_runtime::__private::Definition for ChargeHandler {
-    const SPEC: ::idem_runtime::__private::HandlerSpec = ::idem_runtime::__private::HandlerSpec {
-        name: "charge",
-        scope: ::core::concat!(::core::env!("CARGO_PKG_NAME"), "::", "charge"),
-        was: &[],
-        level: ::idem_runtime::__private::Level::Two,
-        key: &["order_no"],
-        constraint: ::core::option::Option::None,
-        same: &["amount_cents", "payer.iban"],
-    };
+    const SPEC: ::idem_runtime::__private::HandlerSpec = ::idem_runtime::__private::HandlerSpec::new(
+            "charge",
+            ::core::concat!(::core::env!("CARGO_PKG_NAME"), "::", "charge"),
+            ::idem_runtime::__private::Level::Two,
+        )
+        .with_key(&["order_no"])
+        .with_same(&["amount_cents", "payer.iban"]);
     type Message = Order;
     type Decode = ::idem_runtime::__private::Json;
     type Work = Tx<Postgres>;

@@ -7,15 +7,12 @@ async fn count(tx: &mut Tx<Postgres>, stock: Stock) -> Result<(), Failure> {
 #[automatically_derived]
 #[allow(deprecated)]
 impl ::idem_runtime::__private::Definition for CountHandler {
-    const SPEC: ::idem_runtime::__private::HandlerSpec = ::idem_runtime::__private::HandlerSpec {
-        name: "count",
-        scope: ::core::concat!(::core::env!("CARGO_PKG_NAME"), "::", "count"),
-        was: &["shop::stock", "stock"],
-        level: ::idem_runtime::__private::Level::One,
-        key: &[],
-        constraint: ::core::option::Option::None,
-        same: &[],
-    };
+    const SPEC: ::idem_runtime::__private::HandlerSpec = ::idem_runtime::__private::HandlerSpec::new(
+            "count",
+            ::core::concat!(::core::env!("CARGO_PKG_NAME"), "::", "count"),
+            ::idem_runtime::__private::Level::One,
+        )
+        .with_was(&["shop::stock", "stock"]);
     type Message = Stock;
     type Decode = Self;
     type Work = Tx<Postgres>;

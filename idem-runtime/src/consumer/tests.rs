@@ -390,15 +390,8 @@ struct Running {
 struct Obedient;
 
 impl Definition for Obedient {
-    const SPEC: HandlerSpec = HandlerSpec {
-        name: "obey",
-        scope: "test::obey",
-        was: &[],
-        level: Level::Two,
-        key: &["then"],
-        constraint: None,
-        same: &[],
-    };
+    const SPEC: HandlerSpec =
+        HandlerSpec::new("obey", "test::obey", Level::Two).with_key(&["then"]);
 
     type Message = Instruction;
     type Decode = Json;

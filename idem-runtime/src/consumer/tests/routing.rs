@@ -24,15 +24,8 @@ macro_rules! recording_handler {
         struct $handler;
 
         impl Definition for $handler {
-            const SPEC: HandlerSpec = HandlerSpec {
-                name: $name,
-                scope: $scope,
-                was: &$was,
-                level: Level::$level,
-                key: &[],
-                constraint: None,
-                same: &[],
-            };
+            const SPEC: HandlerSpec =
+                HandlerSpec::new($name, $scope, Level::$level).with_was(&$was);
 
             type Message = serde_json::Value;
             type Decode = Json;
