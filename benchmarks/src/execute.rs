@@ -6,6 +6,8 @@
 //!   the guard before the commit, in one query with it (PostgreSQL);
 //! - *idem*: `execute` with an annotated handler.
 //!
+//! A fourth gives `execute` a message that was handled before, in its second delivery.
+//!
 //! Batches of 100 are compared with plain claims too: a plain handler that is called for each message,
 //! and a `batch` handler that writes one set.
 //!
@@ -14,8 +16,6 @@
 //! is a loss of ours; so there all variants share a pool that keeps nothing, as an application's does.
 //! What keeping connections gives is measured in turns, each variant alone for a while, beside the
 //! path that keeps none.
-//!
-//! A fourth gives `execute` a message that was handled before, in its second delivery.
 
 use std::sync::Arc;
 
