@@ -33,6 +33,7 @@ impl Fingerprint {
     }
 
     /// What the ledger stores.
+    #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite", feature = "sqlserver"))]
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }

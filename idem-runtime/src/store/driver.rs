@@ -2,7 +2,6 @@
 
 use std::error::Error;
 use std::str::FromStr;
-use std::time::Duration;
 
 use sqlx::QueryBuilder;
 use sqlx::error::DatabaseError;
@@ -60,7 +59,7 @@ where
 pub(super) async fn connect<C>(
     connection: impl Future<Output = sqlx::Result<C>>,
 ) -> sqlx::Result<C> {
-    const SILENCE_MAX: Duration = Duration::from_secs(30);
+    const SILENCE_MAX: std::time::Duration = std::time::Duration::from_secs(30);
     match tokio::time::timeout(SILENCE_MAX, connection).await {
         Ok(connected) => connected,
         Err(elapsed) => Err(sqlx::Error::Io(elapsed.into())),

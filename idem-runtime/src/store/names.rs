@@ -49,6 +49,7 @@ impl Names {
     }
 
     /// The schema, where there is one.
+    #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite", feature = "sqlserver"))]
     pub(super) fn schema_name(&self) -> Option<&str> {
         match &self.0 {
             Kind::Schema(name) => Some(name),
