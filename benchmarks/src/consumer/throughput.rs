@@ -24,8 +24,8 @@ const VARIANTS: usize = 3;
 
 const BATCH_MAX: u32 = 100;
 
-/// A batch is received while the one before is handled.
-const BATCH_IN_FLIGHT_MAX: u32 = 2 * BATCH_MAX;
+/// Two batches are handled, while one is received and one is settled.
+const BATCH_IN_FLIGHT_MAX: u32 = 4 * BATCH_MAX;
 
 /// How often each variant empties a queue: often, so that what else the machine does hits all alike.
 const ROUNDS: u32 = 48;

@@ -1,5 +1,6 @@
 //! One delivery: execute it under a renewed lock, then settle it.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,45 +20,44 @@ use crate::settle::{Settlement, Standing, settlement};
 use crate::store::Store;
 use crate::telemetry;
 
-/// Handles and settles one delivery. Returns when its settlement is on its way.
-pub(super) async fn process<S: Store>(
+/// Handles and settles one delivery. Completes when its settlement is on its way.
+///
+/// There is one such future for each message, and it is moved a few times before it runs: what it
+/// works on is made here, so that it is small.
+pub(super) fn process<S: Store, L: Settler>(
     shared: Arc<Shared<S>>,
     locked: Locked,
-    settler: impl Settler,
+    settler: L,
     place: Option<Taken>,
-) {
-    let _in_flight = shared.counters.received();
+) -> impl Future<Output = ()> + Send + use<S, L> {
+    let in_flight = shared.counters.received();
     let handler = shared.routes.handler_of(&locked.delivery).map(Registered::spec);
     let span = telemetry::of_delivery(&locked.delivery, handler.as_ref());
-    handle_and_settle(&shared, locked, settler, place).instrument(span).await;
-}
-
-async fn handle_and_settle<S: Store>(
-    shared: &Arc<Shared<S>>,
-    locked: Locked,
-    settler: impl Settler,
-    place: Option<Taken>,
-) {
     let Locked { delivery, lock, lock_remaining } = locked;
-    let unsettled = Unsettled::new(&settler, lock);
-    if shared.refused.contains(&delivery) {
-        unsettled.settle(Settlement::Leave, Told::nobody()).await;
-        return;
-    }
-    let mut place = Place::new(&shared.places, place, &settler, lock);
-    let context = shared.context(delivery).among(shared.busy_keys.enter());
-    let hold = Hold::new();
-    let renewal = Renewal {
-        settler: &settler,
-        lock,
-        remaining: lock_remaining,
-        hold: &hold,
-        counters: &shared.counters,
+    let context = shared.context(delivery);
+    let handled = async move {
+        let _in_flight = in_flight;
+        let unsettled = Unsettled::new(&settler, lock);
+        if shared.refused.contains(context.delivery()) {
+            unsettled.settle(Settlement::Leave, Told::nobody()).await;
+            return;
+        }
+        let mut place = Place::new(&shared.places, place, &settler, lock);
+        let context = context.among(shared.busy_keys.enter());
+        let hold = Hold::new();
+        let renewal = Renewal {
+            settler: &settler,
+            lock,
+            remaining: lock_remaining,
+            hold: &hold,
+            counters: &shared.counters,
+        };
+        let outcome = renewal.during(pin!(shared.handle(&context, &hold, &mut place))).await;
+        let settlement = settlement(outcome, shared.standing(context.delivery()));
+        shared.counters.settling(&settlement);
+        unsettled.settle(settlement, report_failure(Arc::clone(&shared), context)).await;
     };
-    let outcome = renewal.during(shared.handle(&context, &hold, &mut place)).await;
-    let settlement = settlement(outcome, shared.standing(context.delivery()));
-    shared.counters.settling(&settlement);
-    unsettled.settle(settlement, report_failure(Arc::clone(shared), context)).await;
+    handled.instrument(span)
 }
 
 /// Counts and logs a settlement that failed.

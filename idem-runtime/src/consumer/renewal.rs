@@ -2,10 +2,11 @@
 
 use std::convert::Infallible;
 use std::future::pending;
+use std::pin::Pin;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::SetOnce;
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, warn};
 
@@ -20,12 +21,12 @@ const INTERVAL_MIN: Duration = Duration::from_millis(50);
 pub(super) struct Hold {
     /// Until when the lock is renewed; as long as it takes when not set.
     until: Mutex<Option<Instant>>,
-    lost: watch::Sender<bool>,
+    lost: SetOnce<()>,
 }
 
 impl Hold {
     pub(super) fn new() -> Self {
-        Self { until: Mutex::new(None), lost: watch::Sender::new(false) }
+        Self { until: Mutex::new(None), lost: SetOnce::new() }
     }
 
     /// From now on the lock is renewed for this long at most; `None` for as long as it takes, and
@@ -36,12 +37,12 @@ impl Hold {
     }
 
     pub(super) fn is_lost(&self) -> bool {
-        *self.lost.borrow()
+        self.lost.initialized()
     }
 
     /// Completes when the lock is lost.
     pub(super) async fn lost(&self) {
-        self.lost.subscribe().wait_for(|lost| *lost).await.ok();
+        self.lost.wait().await;
     }
 
     fn is_over(&self) -> bool {
@@ -65,7 +66,7 @@ impl<L: Settler> Renewal<'_, L> {
     /// A lost lock does not cancel the work: what has claimed its key may finish and commit, since
     /// the claim turns the other delivery into a duplicate. Nothing is renewed after the work has
     /// ended.
-    pub(super) async fn during<T>(self, work: impl Future<Output = T>) -> T {
+    pub(super) async fn during<T>(self, work: Pin<&mut impl Future<Output = T>>) -> T {
         tokio::select! {
             biased;
             result = work => result,
@@ -77,7 +78,7 @@ impl<L: Settler> Renewal<'_, L> {
         self.renew().await;
         self.counters.lock_lost();
         warn!(lock = self.lock.0, "the lock is lost, the message comes again");
-        self.hold.lost.send_replace(true);
+        self.hold.lost.set(()).ok();
         pending().await
     }
 

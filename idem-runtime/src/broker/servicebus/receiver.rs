@@ -301,7 +301,7 @@ impl Actor {
         let failure = loop {
             let handled = match self.next(&mut closing).await {
                 Event::Closing => break None,
-                Event::Command(command) => self.obey(command).await,
+                Event::Command(command) => self.obey_all(command).await,
                 Event::Renewed(renewed) => self.take_back(renewed).await,
                 Event::LockEnded(at, lock) => self.let_go(at, lock).await,
                 Event::Stopped => Ok(()),
@@ -375,6 +375,16 @@ impl Actor {
             return self.links.settle(lock, &message, Settlement::Abandon(None)).await;
         }
         self.held.insert(lock, Held::Here(message));
+        Ok(())
+    }
+
+    /// Obeys also what has been asked for meanwhile: those of a batch settle together, and to turn to
+    /// everything else between any two of them costs more than they do.
+    async fn obey_all(&mut self, first: Command) -> Result<(), BrokerError> {
+        self.obey(first).await?;
+        while let Ok(command) = self.commands.try_recv() {
+            self.obey(command).await?;
+        }
         Ok(())
     }
 
